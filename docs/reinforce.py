@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from srl.algorithms import ActorCritic, ActorCriticInstance
 from srl.algorithms.returns import generalized_advantages, valid_rows
-from srl.lazy import jax, jnp, optax
-from srl.types import Policy
+from srl.core.lazy import jax, jnp, optax
+from srl.core.types import Policy
 
 
 @dataclass(frozen=True)

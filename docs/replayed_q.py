@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from srl.algorithms.q_learning import QInstance, QLearning, chosen
 from srl.algorithms.replay import draw, empty, insert, transitions
-from srl.lazy import jax, jnp, optax
+from srl.core.lazy import jax, jnp, optax
 
 
 @dataclass(frozen=True)

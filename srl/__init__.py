@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 from srl.system.open_files import raise_limit
 
 if TYPE_CHECKING:
-    from srl.agent import Agent, load
+    from srl.api.from_python import Run, train
+    from srl.config.evaluation import Evaluation
+    from srl.config.experiment import Experiment
+    from srl.config.fixed import Fixed
+    from srl.config.self_play import SelfPlay
+    from srl.config.tracking import Tracking
+    from srl.core.errors import PlanError, RunError, SrlError, UserError
+    from srl.core.headers import get_include
+    from srl.core.schedule import Schedule
     from srl.dataflow import Fragment, Plan, plans
-    from srl.errors import PlanError, RunError, SrlError, UserError
-    from srl.evaluating import Evaluation
     from srl.evaluation.evaluate import evaluate
-    from srl.experiment import Experiment
-    from srl.from_python import Run, train
-    from srl.headers import get_include
+    from srl.policies.agent import Agent, load
     from srl.pools import EnvConfig, make_pool, make_vec
     from srl.run.hooks import Event
-    from srl.schedule import Schedule
-    from srl.self_play import Fixed, SelfPlay
-    from srl.tracking import Tracking
 
 __all__ = [
     "Agent",
@@ -52,29 +53,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "srl.agent",
+    "Agent": "srl.policies.agent",
     "EnvConfig": "srl.pools",
-    "Evaluation": "srl.evaluating",
+    "Evaluation": "srl.config.evaluation",
     "Event": "srl.run.hooks",
-    "Experiment": "srl.experiment",
-    "Fixed": "srl.self_play",
+    "Experiment": "srl.config.experiment",
+    "Fixed": "srl.config.fixed",
     "Fragment": "srl.dataflow",
     "Plan": "srl.dataflow",
-    "PlanError": "srl.errors",
-    "Run": "srl.from_python",
-    "RunError": "srl.errors",
-    "Schedule": "srl.schedule",
-    "SelfPlay": "srl.self_play",
-    "SrlError": "srl.errors",
-    "Tracking": "srl.tracking",
-    "UserError": "srl.errors",
+    "PlanError": "srl.core.errors",
+    "Run": "srl.api.from_python",
+    "RunError": "srl.core.errors",
+    "Schedule": "srl.core.schedule",
+    "SelfPlay": "srl.config.self_play",
+    "SrlError": "srl.core.errors",
+    "Tracking": "srl.config.tracking",
+    "UserError": "srl.core.errors",
     "evaluate": "srl.evaluation.evaluate",
-    "get_include": "srl.headers",
-    "load": "srl.agent",
+    "get_include": "srl.core.headers",
+    "load": "srl.policies.agent",
     "make_pool": "srl.pools",
     "make_vec": "srl.pools",
     "plans": "srl.dataflow",
-    "train": "srl.from_python",
+    "train": "srl.api.from_python",
 }
 
 raise_limit()  # here, as every process of srl's passes by

@@ -58,7 +58,7 @@ def compiled_programs_are_kept(tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     folder.mkdir(exist_ok=True)
     os.environ["SRL_COMPILATION_CACHE"] = str(folder)
-    from srl.launch.compilation import keep_compiled_programs
+    from srl.system.compilation import keep_compiled_programs
 
     keep_compiled_programs()
     return folder

@@ -10,14 +10,14 @@ import numpy as np
 
 from srl import Experiment
 from srl.algorithms import PPO
-from srl.checkpoint import Checkpoints
+from srl.config.experiment import Resolved
 from srl.envs.hide_and_seek.config import HideAndSeek
-from srl.experiment import Resolved
 from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
 from srl.pools import make_pool
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import write_specs
 from srl.run.folder import create_run
-from srl.run_record import write_specs
 
 CARTPOLE = Experiment(
     name="cartpole",

@@ -13,15 +13,15 @@ from gymnasium import spaces
 
 import srl
 from srl.algorithms import SAC
-from srl.errors import UserError
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
+from srl.evaluation.episodes import Evaluator
 from srl.evaluation.players import trained
-from srl.experiment import load_experiment
 from srl.launch.local import train
 from srl.networks import MLP
 from srl.pools import make_pool
+from srl.record.run_record import RunFolder
 from srl.run.folder import create_run
-from srl.run_record import RunFolder
-from srl.workers.evaluator import Evaluator
 from tests.small_runs import CARTPOLE, GAME, RECURRENT, resolved, save
 
 

@@ -13,10 +13,10 @@ import optax
 import pytest
 from safetensors import safe_open
 
-from srl import array_file
-from srl.checkpoint import Checkpoints, Damaged
-from srl.errors import RunError, Unwritable, UserError
-from srl.files import UNFINISHED
+from srl.core.errors import RunError, Unwritable, UserError
+from srl.record import array_file
+from srl.record.checkpoint import Checkpoints, Damaged
+from srl.record.files import UNFINISHED
 
 COUNTS = {"env_steps": 100, "updates": 1}
 
@@ -244,7 +244,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from srl import array_file
-from srl.checkpoint import Checkpoints
+from srl.record.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
 for version in range(1, 1000):
     checkpoints.save(version, {"x": np.full(3_000_000, version)}, {"updates": version})

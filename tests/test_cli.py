@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from srl.checkpoint import Checkpoints
-from srl.cli import COMMANDS, main
-from srl.errors import RunError, UserError
-from srl.experiment import load_experiment
+from srl.api.cli import COMMANDS, main
+from srl.config.experiment import load_experiment
+from srl.core.errors import RunError, UserError
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
 
 COUNTS = {"env_steps": 300, "updates": 3}
@@ -54,7 +54,7 @@ def exported(path):
 
 def test_help_lists_every_command_and_loads_nothing_heavy():
     program = (
-        "import sys; from srl.cli import main; main(['--help']);"
+        "import sys; from srl.api.cli import main; main(['--help']);"
         "heavy = {'jax', 'flax', 'mujoco', 'rich'} & sys.modules.keys();"
         "sys.exit(str(heavy) if heavy else 0)"
     )
@@ -71,7 +71,7 @@ def test_the_module_is_the_command():
 
 def test_a_ctrl_c_that_comes_after_the_command_ends_the_process_without_a_traceback():
     program = "import atexit, os; atexit.register(os.kill, os.getpid(), 2); " + (
-        "import sys; from srl.cli import main; sys.argv[1:] = ['--version']; sys.exit(main())"
+        "import sys; from srl.api.cli import main; sys.argv[1:] = ['--version']; sys.exit(main())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (-2, "")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from srl.errors import UserError
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
 from srl.pools import NamedEnv
 
 

@@ -8,22 +8,22 @@ import pytest
 
 from srl import evaluate
 from srl.algorithms import PPO
-from srl.built_in_envs import config_class
-from srl.checkpoint import Checkpoints
-from srl.cli import main
-from srl.config_values import config_values
-from srl.episodes import kinds_of
-from srl.errors import UserError
+from srl.api.cli import main
+from srl.config.built_in_envs import config_class
+from srl.config.experiment import load_experiment
+from srl.core.config_values import config_values
+from srl.core.episodes import kinds_of
+from srl.core.errors import UserError
+from srl.core.types import Specs
+from srl.evaluation.episodes import Episodes, Estimate, Evaluator, Player, estimates
 from srl.evaluation.matches import OTHER, OURS, Match, compare, lineups, plural, tables
 from srl.evaluation.players import trained
-from srl.experiment import load_experiment
 from srl.launch.local import train
 from srl.loop.policy_set import PolicySet
 from srl.pools import make_pool
 from srl.pools.config import Contest
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run, open_run
-from srl.types import Specs
-from srl.workers.evaluator import Episodes, Estimate, Evaluator, Player, estimates
 
 GAME = """
 from srl import Experiment

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from srl.algorithms import PPO, Instance
-from srl.config_values import config_values
+from srl.config.experiment import Experiment, load_experiment
+from srl.core.config_values import config_values
+from srl.core.errors import UserError
 from srl.dataflow import Fragment, Plan, plans
-from srl.errors import UserError
-from srl.experiment import Experiment, load_experiment
 from srl.networks import MLP
 from srl.pools import NamedEnv
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from srl.algorithms import PPO
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
 from srl.networks import MLP
 from srl.pools import EnvConfig
 
@@ -208,7 +208,7 @@ def test_a_callable_survives_overrides_of_other_fields(file):
 def test_env_steps_on_the_command_line_replaces_updates_in_the_file(tmp_path):
     path = tmp_path / "short.py"
     path.write_text(
-        "from srl.experiment import Experiment\n"
+        "from srl.config.experiment import Experiment\n"
         "experiment = Experiment(name='short', env='CartPole-v1', updates=3)\n"
     )
     assert load(path, "--env-steps", "500").updates is None
@@ -383,7 +383,7 @@ def test_a_file_imports_its_neighbours(tmp_path):
     path = tmp_path / "near.py"
     path.write_text(
         "from neighbour_of_experiment import ENV\n"
-        "from srl.experiment import Experiment\n"
+        "from srl.config.experiment import Experiment\n"
         "experiment = Experiment(name='near', env=ENV)\n"
     )
     assert load(path).env == "CartPole-v1"
@@ -393,7 +393,7 @@ def test_two_files_of_the_same_name_do_not_meet(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "same.py").write_text(
-            "from srl.experiment import Experiment\n"
+            "from srl.config.experiment import Experiment\n"
             f"experiment = Experiment(name='{name}', env='CartPole-v1')\n"
         )
     assert load(tmp_path / "one" / "same.py").name == "one"
@@ -415,8 +415,8 @@ def test_resolved_values_are_json_with_the_types(file):
 
 def test_loading_an_experiment_imports_no_jax(file):
     program = (
-        "import sys; from srl.experiment import load_experiment;"
-        "from srl.config_values import config_values;"
+        "import sys; from srl.config.experiment import load_experiment;"
+        "from srl.core.config_values import config_values;"
         f"config_values(load_experiment({str(file)!r}, ['--seed', '1']).experiment);"
         "heavy = {'jax', 'flax', 'optax', 'tensorboardX', 'rich.progress', 'mujoco'};"
         "sys.exit(str(heavy & sys.modules.keys()) if heavy & sys.modules.keys() else 0)"

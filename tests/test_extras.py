@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.extras import install_command
+from srl.core.optional_packages import install_command
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -16,9 +16,9 @@ import pytest
 import srl
 from srl import SelfPlay, UserError, plans
 from srl.algorithms import ALGORITHMS, PPO
-from srl.config_values import config_values, made_from
+from srl.config.experiment import load_experiment
+from srl.core.config_values import config_values, made_from
 from srl.dataflow.plans import PLANS
-from srl.experiment import load_experiment
 from srl.pools import NamedEnv
 from tests.small_runs import CARTPOLE, GAME
 

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from srl.bench.bench import _BENCHMARKS
-from srl.cli import COMMANDS, main
+from srl.api.cli import COMMANDS, main
+from srl.extras.bench.bench import _BENCHMARKS
 
 CALLS = [
     ["--help"],

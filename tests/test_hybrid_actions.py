@@ -8,15 +8,15 @@ from pettingzoo import ParallelEnv
 import srl
 from srl import Experiment, UserError, make_pool
 from srl.algorithms import PPO
-from srl.check_env.checks import findings
-from srl.check_env.report import Settings
-from srl.experiment import Resolved
+from srl.config.experiment import Resolved
+from srl.core.tree import leaves_of, map_tree
+from srl.extras.check_env.checks import findings
+from srl.extras.check_env.report import Settings
 from srl.launch.local import train
 from srl.networks import MLP
 from srl.pools import ParallelPool
 from srl.pools.functional.pool import FunctionalPool
 from srl.run.folder import create_run
-from srl.tree import leaves_of, map_tree
 from tests.hybrid import ACTED, OBSERVED, Hybrid, HybridInJax
 
 

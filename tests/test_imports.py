@@ -1,4 +1,4 @@
-"""No module of srl needs, even by way of others, one that needs it."""
+"""Neither modules nor rooms (folders of srl) need each other in a circle."""
 
 import ast
 from pathlib import Path
@@ -67,3 +67,19 @@ def test_a_circle_is_found_through_any_number_of_modules():
 def test_no_module_needs_one_that_needs_it():
     files = modules()
     assert not circles({name: imports(file, set(files)) for name, file in files.items()})
+
+
+def room(module):
+    """The folder of srl that holds a module; each extra is a room."""
+    parts = module.split(".")
+    return ".".join(parts[: 3 if parts[1:2] == ["extras"] else 2])
+
+
+def test_rooms_import_only_rooms_below():
+    files = modules()
+    graph = {room(name): set() for name in files if name not in ("srl", "srl.__main__")}
+    for name, file in files.items():
+        if room(name) in graph:
+            others = {room(other) for other in imports(file, set(files))}
+            graph[room(name)] |= others & graph.keys() - {room(name)}
+    assert not circles(graph)

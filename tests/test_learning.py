@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from srl import Experiment
 from srl.algorithms import PPO
-from srl.cli import main
+from srl.api.cli import main
 from srl.loop.training import local_training
 from srl.networks import MLP
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from srl import Experiment, make_pool
-from srl.bench.actions import random_actions
 from srl.envs.hide_and_seek.config import HideAndSeek
+from srl.extras.bench.actions import random_actions
 from srl.loop.training import local_training
 
 TEN_MILLION = 10_000_000

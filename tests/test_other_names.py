@@ -13,12 +13,12 @@ import pytest
 import srl
 from srl import Experiment, UserError
 from srl.algorithms import ALGORITHMS, DQN, PPO, SAC
-from srl.cli import main
+from srl.api.cli import main
+from srl.config.evaluation import Evaluation
+from srl.config.overrides import override
+from srl.core.other_names import OTHER_NAMES, WITHOUT
 from srl.dataflow import plans
-from srl.evaluating import Evaluation
 from srl.networks import MLP
-from srl.other_names import OTHER_NAMES, WITHOUT
-from srl.overrides import override
 from srl.pools import make_pool
 
 CARTPOLE = Experiment("cartpole", "CartPole-v1")

@@ -10,14 +10,14 @@ import pytest
 import srl
 from srl import Schedule, UserError
 from srl.algorithms import ALGORITHMS, DQN, PPO
-from srl.checkpoint import Checkpoints
-from srl.cli import main
-from srl.config_values import config_values, made_from
-from srl.errors import RunError
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
+from srl.core.config_values import config_values, made_from
+from srl.core.errors import RunError
 from srl.loop.learning.learner import Learner
 from srl.loop.make_training import make_training
 from srl.pools import make_pool
+from srl.record.checkpoint import Checkpoints
 from srl.run.metrics import read_metrics
 from tests.small_runs import CARTPOLE, assert_same
 

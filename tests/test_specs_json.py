@@ -9,10 +9,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srl.errors import RunError
+from srl.core.errors import RunError
+from srl.core.types import Specs
 from srl.pools import make_pool
-from srl.specs_json import specs_from_json, specs_to_json
-from srl.types import Specs
+from srl.record.specs_json import specs_from_json, specs_to_json
 
 shapes = st.lists(st.integers(1, 3), max_size=3).map(tuple)
 numbers = st.integers(1, 9)

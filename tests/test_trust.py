@@ -10,11 +10,11 @@ import pytest
 
 import srl
 from srl import Fixed, UserError
-from srl.cli import main
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.pools import NamedEnv
 from srl.pools.make import outside_module
-from srl.trust import is_own, signed
+from srl.record.trust import is_own, signed
 from tests.small_runs import save
 
 EXPERIMENT = """
@@ -145,7 +145,7 @@ def test_an_algorithm_outside_of_srl_is_imported_only_with_trust(run):
     [
         ("experiment:Mine", "its experiment.py"),
         ("srl.__main__:main", "srl.__main__"),
-        ("srl.cli:main", "srl.cli"),
+        ("srl.api.cli:main", "srl.api.cli"),
         ("os:system", "os"),
         ("srl.algorithms_of_mine:PPO", "srl.algorithms_of_mine"),
     ],
@@ -162,7 +162,7 @@ def test_nothing_but_settings_is_imported_of_srl_itself(run, kind, named):
 
 def test_a_class_is_taken_from_its_own_module_alone(run):
     def edit(config):
-        config["experiment"]["algorithm"]["type"] = "srl.experiment:PPO"
+        config["experiment"]["algorithm"]["type"] = "srl.config.experiment:PPO"
 
     change(run, edit)
     with pytest.raises(UserError, match=r"srl\.experiment:PPO is no class of settings"):

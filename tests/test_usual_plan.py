@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from srl import SelfPlay
+from srl.config.experiment import load_experiment
 from srl.dataflow import plans
-from srl.experiment import load_experiment
 from srl.run.folder import create_run, recorded_experiment
 
 NATIVE, IN_JAX, PYTHON = "native:CartPole-v1", "jax:gymnax:CartPole-v1", "CartPole-v1"

@@ -12,11 +12,11 @@ import pytest
 from test_evaluate import player, saved
 
 from srl import evaluate
-from srl.cli import main
+from srl.api.cli import main
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
 from srl.envs.hide_and_seek import HideAndSeek
-from srl.errors import UserError
 from srl.evaluation.video import Film
-from srl.experiment import Experiment
 from srl.pools import make_pool
 
 # Reading a film starts a program, of which JAX warns, and leaves its pipes to the collector.
@@ -142,7 +142,7 @@ WITHOUT_PYGAME = """
 import sys
 from xml.etree import ElementTree
 sys.modules["pygame"] = None  # as if it were not installed
-from srl.cli import main
+from srl.api.cli import main
 from srl.envs.hide_and_seek import HideAndSeek
 sys.exit(main(sys.argv[1:]))
 """

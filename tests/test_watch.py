@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from test_evaluate import saved
 
-from srl.built_in_envs import built_in_configs
-from srl.cli import main
-from srl.errors import UserError
+from srl.api.cli import main
+from srl.config.built_in_envs import built_in_configs
+from srl.core.errors import UserError
 from srl.evaluation.watch import encoded, page, watch
 from srl.pools import make_pool
 

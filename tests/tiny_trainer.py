@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from gymnasium.spaces import Box
 
-from srl.errors import RunError
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.errors import RunError
+from srl.core.types import Specs
 from srl.launch.local import train
 from srl.run.folder import create_run, open_run
 from srl.tracking.tracker import Histogram
-from srl.types import Specs
 
 STEPS = 100  # of the environments, in each update
 

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from srl.bench.gpu import nothing_run
-from srl.bench.gpu_table import table
+from srl.extras.bench.gpu import nothing_run
+from srl.extras.bench.gpu_table import table
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- srl bench gpu -->\n", "<!-- end of srl bench gpu -->"

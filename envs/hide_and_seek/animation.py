@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.types import Timestep
 from srl.envs.hide_and_seek.drawing import INK, WHITE
 from srl.envs.hide_and_seek.scene import (
     AGENT_RADIUS,
@@ -23,7 +24,6 @@ from srl.envs.hide_and_seek.scene import (
     Scene,
     mixed,
 )
-from srl.types import Timestep
 
 _UNIT = 100  # of the picture, for each metre: a centimetre is as exact as anyone sees
 _MARGIN, _CAPTION = 0.35, 0.6  # metres around the floor, and above it

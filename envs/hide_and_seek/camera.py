@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from srl.core.errors import UserError
 from srl.envs.hide_and_seek.scene import Scene
-from srl.errors import UserError
 
 _SHARE = 0.35  # of the way to the agent that a camera goes in a step, so that it moves calmly
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.types import Timestep
 from srl.envs.hide_and_seek.scene import Scene
-from srl.types import Timestep
 
 
 class GameRecorder:

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.errors import UserError
 from srl.envs.hide_and_seek.config import HideAndSeek
-from srl.errors import UserError
 
 _PLAYED = {"grab_selective": False, "n_substeps": 15, "n_lidar_per_agent": 30, "n_food": 0}
 """The settings that a recording has to have been played with."""

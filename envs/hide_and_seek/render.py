@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.errors import UserError
+from srl.core.types import Timestep
 from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.drawing import INK, WHITE, captioned, draw
 from srl.envs.hide_and_seek.scene import (
@@ -27,9 +29,7 @@ from srl.envs.hide_and_seek.scene import (
     Scene,
     mixed,
 )
-from srl.errors import UserError
 from srl.system.child_process import child_command
-from srl.types import Timestep
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 import numpy as np
 
+from srl.core.types import Timestep
 from srl.envs.hide_and_seek.tasks import Task
-from srl.types import Timestep
 
 HIDERS, SEEKERS = 0, 1
 TEAM_NAMES = ("hiders", "seekers")

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.errors import UserError
 from srl.envs.hide_and_seek.recording import Recording
-from srl.errors import UserError
 from srl.pools import Pool, make_pool
 
 THRESHOLD = 1e-6

@@ -16,10 +16,10 @@ from srl.algorithms.distributions import (
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
 from srl.algorithms.returns import zero_unless
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Decision, Policy, Tree, Unroll
 from srl.networks import PolicyAndValue
-from srl.types import Array, Decision, Policy, Tree, Unroll
 
 
 @dataclass(frozen=True)

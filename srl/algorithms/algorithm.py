@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.learning_order import learn_in_order
+from srl.core.errors import PlanError, UserError, expect_number
+from srl.core.lazy import jax, jnp
+from srl.core.schedule import Schedule
+from srl.core.settings import Settings
+from srl.core.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
-from srl.errors import PlanError, UserError, expect_number
-from srl.lazy import jax, jnp
-from srl.schedule import Schedule
-from srl.settings import Settings
-from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 
 class State(Protocol):
@@ -85,7 +85,7 @@ class Algorithm(Settings):
     adjustable: ClassVar[tuple[str, ...]] = ()
     """Settings that may change while a run goes, such as learning_rate, by a hook or a Schedule:
     numbers that learning computes with, but for which it has no branch in Python. Their fields have
-    the type `srl.schedule.Adjustable`."""
+    the type `srl.core.schedule.Adjustable`."""
 
     def loop(self, run: Loop) -> None:
         """One update: unroll the newest policy, then learn from what it did.

@@ -16,9 +16,9 @@ from typing import ClassVar
 from srl.algorithms.actor_critic import log_probs
 from srl.algorithms.ppo import PPO, Estimates, PPOInstance, PPOState, Samples
 from srl.algorithms.returns import valid_rows, vtrace
-from srl.lazy import jax, jnp
-from srl.schedule import Adjustable
-from srl.types import Array, Unroll
+from srl.core.lazy import jax, jnp
+from srl.core.schedule import Adjustable
+from srl.core.types import Array, Unroll
 
 
 @dataclass(frozen=True)

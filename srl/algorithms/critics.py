@@ -20,12 +20,12 @@ from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy, OffPolicyInstance
 from srl.algorithms.replay import portions
 from srl.algorithms.stretch import Stretch
-from srl.errors import UserError
-from srl.lazy import jax, jnp, optax
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp, optax
+from srl.core.schedule import Adjustable
+from srl.core.spaces import bounded, spaces
+from srl.core.types import Array, Tree
 from srl.networks import PolicyAndValue
-from srl.schedule import Adjustable
-from srl.spaces import bounded, spaces
-from srl.types import Array, Tree
 
 _ROUNDS = 2**32 - 1  # folded into keys, as replays fold the number of the update, which is less
 

@@ -21,12 +21,12 @@ from srl.algorithms.distributions import (
 )
 from srl.algorithms.q_learning import chosen
 from srl.algorithms.sac import SAC, SoftInstance
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.schedule import Adjustable
+from srl.core.spaces import spaces
+from srl.core.types import Array, Decision, Policy, Tree
 from srl.networks import PolicyAndValue
-from srl.schedule import Adjustable
-from srl.spaces import spaces
-from srl.types import Array, Decision, Policy, Tree
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from functools import partial
 import numpy as np
 
 from srl.algorithms.stretch import Stretch
-from srl.errors import UserError
-from srl.lazy import jax, jnp
-from srl.spaces import Space, choice_counts, has_choices, limits, space_tree, spaces
-from srl.tree import leaves_of, map_tree, names_of
-from srl.types import Array, Tree
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import Space, choice_counts, has_choices, limits, space_tree, spaces
+from srl.core.tree import leaves_of, map_tree, names_of
+from srl.core.types import Array, Tree
 
 
 class Distribution:

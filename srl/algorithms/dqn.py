@@ -30,11 +30,11 @@ from srl.algorithms.replay import (
     windows,
     write,
 )
-from srl.errors import UserError
-from srl.lazy import jax, jnp, optax
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp, optax
+from srl.core.schedule import Adjustable
+from srl.core.types import Array, Tree, Unroll
 from srl.networks import MLP, AutoNetwork, Network
-from srl.schedule import Adjustable
-from srl.types import Array, Tree, Unroll
 
 
 @dataclass(frozen=True)

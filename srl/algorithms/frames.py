@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from srl.errors import UserError
-from srl.lazy import jax, jnp
-from srl.spaces import Space, is_image, is_mask, joined_space, space_tree, spaces
-from srl.tree import leaves_of, map_tree, names_of
-from srl.types import Array, Tree
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import Space, is_image, is_mask, joined_space, space_tree, spaces
+from srl.core.tree import leaves_of, map_tree, names_of
+from srl.core.types import Array, Tree
 
 
 @dataclass(frozen=True)

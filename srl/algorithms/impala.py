@@ -14,9 +14,9 @@ from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance, log_pr
 from srl.algorithms.observing import ObservingState
 from srl.algorithms.optimizer_step import annealed_step
 from srl.algorithms.returns import sums_over, valid_rows, vtrace
-from srl.lazy import jax, jnp, optax
-from srl.schedule import Adjustable
-from srl.types import Array, Metrics, Tree, Unroll
+from srl.core.lazy import jax, jnp, optax
+from srl.core.schedule import Adjustable
+from srl.core.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from srl.lazy import jax, jnp
-from srl.types import Array, Metrics, Tree
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Metrics, Tree
 
 
 def learn_in_order(

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.algorithm import State
 from srl.algorithms.observing import ObservingAlgorithm
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Metrics, Tree
 from srl.dataflow.trace import trace
-from srl.errors import UserError
-from srl.lazy import jax, jnp
 from srl.networks import PolicyAndValue
-from srl.types import Array, Metrics, Tree
 
 # Of a batch, where the number of minibatches is left to be chosen.
 MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64

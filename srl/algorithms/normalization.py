@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from srl.algorithms.algorithm import State
-from srl.lazy import jnp
-from srl.spaces import Space, is_mask, is_picture, space_tree, spaces
-from srl.tree import leaves_of, map_tree, names_of
-from srl.types import Array, Tree
+from srl.core.lazy import jnp
+from srl.core.spaces import Space, is_mask, is_picture, space_tree, spaces
+from srl.core.tree import leaves_of, map_tree, names_of
+from srl.core.types import Array, Tree
 
 EPSILON = 1e-8
 ScaledBytes = Literal["pictures", "all", "none"]

@@ -15,10 +15,10 @@ from srl.algorithms.normalization import (
     Statistics,
 )
 from srl.algorithms.returns import valid_rows
-from srl.errors import UserError, expect
-from srl.lazy import jax, jnp, optax
+from srl.core.errors import UserError, expect
+from srl.core.lazy import jax, jnp, optax
+from srl.core.types import Array, Metrics, Tree, Unroll
 from srl.networks import AutoNetwork, Network
-from srl.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from srl.algorithms.replay import (
     transitions,
 )
 from srl.algorithms.returns import sums_over
-from srl.errors import UserError
-from srl.lazy import jax, jnp, optax
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp, optax
+from srl.core.types import Array, Metrics, Tree, Unroll
 from srl.networks import MLP, AutoNetwork, Network
-from srl.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)

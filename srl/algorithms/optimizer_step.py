@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 from srl.algorithms.algorithm import State
-from srl.lazy import jax, jnp, optax
-from srl.types import Array, Metrics
+from srl.core.lazy import jax, jnp, optax
+from srl.core.types import Array, Metrics
 
 S = TypeVar("S", bound=State)
 """The state that a step changes."""

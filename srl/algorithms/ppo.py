@@ -24,9 +24,9 @@ from srl.algorithms.normalization import (
 )
 from srl.algorithms.optimizer_step import annealed_step, learning_rate
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
-from srl.lazy import jax, jnp, optax
-from srl.schedule import Adjustable
-from srl.types import Array, Metrics, Tree, Unroll
+from srl.core.lazy import jax, jnp, optax
+from srl.core.schedule import Adjustable
+from srl.core.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from srl.algorithms.observing import ObservingState
 from srl.algorithms.optimizer_step import annealed_step
 from srl.algorithms.q_learning import QInstance, QLearning, chosen
 from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
-from srl.lazy import jax, jnp, optax
-from srl.schedule import Adjustable
-from srl.types import Array, Metrics, Tree, Unroll
+from srl.core.lazy import jax, jnp, optax
+from srl.core.schedule import Adjustable
+from srl.core.types import Array, Metrics, Tree, Unroll
 
 
 @dataclass(frozen=True)

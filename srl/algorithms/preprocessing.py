@@ -8,8 +8,8 @@ from typing import Any
 
 from srl.algorithms.algorithm import Algorithm, Instance, where_rows
 from srl.algorithms.frames import FrameStack
-from srl.lazy import jax, jnp
-from srl.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
 
 
 def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -> Instance:

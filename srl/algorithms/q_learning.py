@@ -10,11 +10,11 @@ from typing import Any, ClassVar, TypeVar
 from srl.algorithms.distributions import action_mask, any_allowed
 from srl.algorithms.normalization import Observing
 from srl.algorithms.observing import ObservingAlgorithm, ObservingInstance
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import spaces
+from srl.core.types import Array, Decision, Metrics, Policy, Tree
 from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
-from srl.spaces import spaces
-from srl.types import Array, Decision, Metrics, Policy, Tree
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from srl.algorithms.dqn import DQN, DQNInstance, DQNState
 from srl.algorithms.q_learning import chosen
 from srl.algorithms.replay import Replay
 from srl.algorithms.returns import n_step_returns
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Tree
 from srl.networks import MLP, AutoNetwork, Network
-from srl.types import Array, Tree
 
 
 @dataclass(frozen=True)

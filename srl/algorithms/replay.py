@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from srl.algorithms.frames import FrameStack
-from srl.errors import UserError
-from srl.lazy import jax, jnp
-from srl.tree import map_tree
-from srl.types import Array, Tree, Unroll
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.tree import map_tree
+from srl.core.types import Array, Tree, Unroll
 
 
 class Replay(NamedTuple):

@@ -7,8 +7,8 @@ so it has no advantage, and nothing flows across it.
 
 from __future__ import annotations
 
-from srl.lazy import jax, jnp
-from srl.types import Array, Metrics, Tree
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Metrics, Tree
 
 
 def valid_rows(terminated: Array, truncated: Array) -> Array:

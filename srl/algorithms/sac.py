@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from srl.algorithms.critics import ContinuousInstance, Critics, CriticsInstance, CriticsState
 from srl.algorithms.off_policy import Drawn, summed
-from srl.lazy import jax, jnp
+from srl.core.lazy import jax, jnp
+from srl.core.schedule import Adjustable
+from srl.core.types import Array, Decision, Policy, Tree
 from srl.networks import PolicyAndValue
-from srl.schedule import Adjustable
-from srl.types import Array, Decision, Policy, Tree
 
 _LOG_STD = -5.0, 2.0  # to which the logarithm of the actor's deviation is squashed
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from srl.spaces import bounded, inner_bounds, narrow_dtype, spaces
-from srl.types import Array
+from srl.core.spaces import bounded, inner_bounds, narrow_dtype, spaces
+from srl.core.types import Array
 
 
 class Stretch:

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 
 from srl.algorithms.critics import ContinuousInstance, Critics, CriticsState
 from srl.algorithms.off_policy import Drawn, summed, where
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.schedule import Adjustable
+from srl.core.types import Array, Decision, Metrics, Policy, Tree
 from srl.networks import PolicyAndValue
-from srl.schedule import Adjustable
-from srl.types import Array, Decision, Metrics, Policy, Tree
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from srl.core.types import Decision, Timestep, Unroll
 from srl.dataflow.nodes import EdgeKind, Every
-from srl.types import Decision, Timestep, Unroll
 
 _DTYPE_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,

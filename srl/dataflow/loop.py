@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from srl.types import Decision, Timestep, Tree
+from srl.core.types import Decision, Timestep, Tree
 
 Interact = Callable[[Timestep, Tree], tuple[Timestep, Tree, Any]]
 """One step of an unroll: (timestep, memory) to (the next timestep, the next memory, what `collect`

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from srl.core.errors import PlanError, expect, expect_number
+from srl.core.settings import Settings
 from srl.dataflow.nodes import NODES, TABLE
-from srl.errors import PlanError, expect, expect_number
-from srl.settings import Settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT])i?B?")
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGT", start=1)}

@@ -11,8 +11,8 @@ import difflib
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+from srl.core.errors import PlanError
 from srl.dataflow.plan import Divided, Fragment, Plan
-from srl.errors import PlanError
 from srl.system.gpus import jax_gpus
 
 _STEP, _INTERACT = ("step",), ("step", "act", "collect")

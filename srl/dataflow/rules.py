@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from srl.core.errors import PlanError
 from srl.dataflow.graph import Edge, Graph
 from srl.dataflow.nodes import TABLE
 from srl.dataflow.plan import Plan
-from srl.errors import PlanError
 
 
 def check(graph: Graph, plan: Plan) -> None:

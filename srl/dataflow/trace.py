@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Protocol
 
+from srl.core.errors import PlanError
 from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes, Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.nodes import GIVEN_BY, TABLE
-from srl.errors import PlanError
 
 STEPS_TRACED = 4096
 """Steps of an unroll that are traced at most: a step that is not as the first one is among them, or

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from srl.built_in_envs import config_class
-from srl.console.stages import Stages
-from srl.errors import UserError, expect_number
+from srl.config.built_in_envs import config_class
+from srl.config.experiment import Experiment
+from srl.core.console.stages import Stages
+from srl.core.errors import UserError, expect_number
+from srl.evaluation.episodes import Estimate, Evaluator, estimates
 from srl.evaluation.matches import OTHER, Match, compare, lineups, tables
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
 from srl.evaluation.video import Film, expect_film, live_pool
-from srl.experiment import Experiment
-from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
+from srl.record.ratings import newest_ratings, ratings_line
+from srl.record.run_record import RunFolder, find_run
 from srl.run.folder import open_run
-from srl.run_record import RunFolder, find_run
-from srl.self_play.ratings import newest_ratings, ratings_line
-from srl.workers.evaluator import Estimate, Evaluator, estimates
+from srl.system.compilation import keep_compiled_programs
 
 
 class Results(dict[str, Any]):

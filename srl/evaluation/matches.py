@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from srl.evaluation.episodes import Estimate
 from srl.pools.config import Contest
-from srl.workers.evaluator import Estimate
 
 OURS, OTHER, FIXED = "ours", "other", "fixed"
 """Who plays a team: either side, or in all combinations the fixed policy of another run."""

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srl.checkpoint import BEST, Checkpoints
-from srl.errors import UserError
-from srl.experiment import Experiment
-from srl.lazy import jax
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
+from srl.core.lazy import jax
+from srl.core.types import Specs
+from srl.evaluation.episodes import Player
 from srl.loop.acting.trained import acting_policy_set, trained_policies
 from srl.loop.policy_set import PolicySet
 from srl.loop.seeds import environment_seed
 from srl.pools import make_pool
 from srl.pools.python.sources import source_name
+from srl.record.checkpoint import BEST, Checkpoints
+from srl.record.run_record import RunFolder
 from srl.run.folder import open_run
-from srl.run_record import RunFolder
-from srl.types import Specs
-from srl.workers.evaluator import Player
 
 UNTRAINED = "untrained"
 

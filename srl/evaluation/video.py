@@ -16,18 +16,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.built_in_envs import config_class
-from srl.episodes import kinds_of
-from srl.errors import RunError, UserError
-from srl.experiment import Experiment
-from srl.files import expect_place, replacing
+from srl.config.built_in_envs import config_class
+from srl.config.experiment import Experiment
+from srl.core.episodes import kinds_of
+from srl.core.errors import RunError, UserError
+from srl.core.types import Specs, Timestep
+from srl.evaluation.episodes import Evaluator, Player
 from srl.loop.seeds import environment_seed
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.config import Painter
 from srl.pools.make import functional, threaded
 from srl.pools.python.sources import UnknownOption
-from srl.types import Specs, Timestep
-from srl.workers.evaluator import Evaluator, Player
+from srl.record.files import expect_place, replacing
 
 logger = logging.getLogger(__name__)
 

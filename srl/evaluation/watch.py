@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from srl.built_in_envs import built_in_configs, config_class
-from srl.console.stages import Stages
-from srl.errors import UserError, expect_number
+from srl.config.built_in_envs import built_in_configs, config_class
+from srl.config.experiment import Experiment
+from srl.core.console.stages import Stages
+from srl.core.errors import UserError, expect_number
+from srl.evaluation.episodes import Evaluator
 from srl.evaluation.matches import FIXED, OTHER, OURS, lineups, plural
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
-from srl.experiment import Experiment
-from srl.files import expect_place, write_output
-from srl.launch.compilation import keep_compiled_programs
 from srl.loop.seeds import environment_seed
 from srl.pools import Pool, make_pool
 from srl.pools.config import Recorder
+from srl.record.files import expect_place, write_output
 from srl.run.folder import open_run
-from srl.workers.evaluator import Evaluator
+from srl.system.compilation import keep_compiled_programs
 
 _PAGE = Path(__file__).parent / "page"
 _DECIMALS = 3

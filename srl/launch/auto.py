@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from srl.errors import PlanError, RunError, UserError
-from srl.experiment import Resolved, with_overrides
+from srl.config.experiment import Resolved, with_overrides
+from srl.config.overrides import without
+from srl.core.errors import PlanError, RunError, UserError
 from srl.launch.measure import Measured
-from srl.overrides import without
+from srl.record.run_record import RunFolder
 from srl.run.folder import create_run, record
-from srl.run_record import RunFolder
 from srl.system.child_process import child_command
 from srl.system.started import Offspring
 

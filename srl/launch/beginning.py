@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from srl.config.experiment import Experiment
 from srl.dataflow.plan import Plan
-from srl.experiment import Experiment
 from srl.launch.gang import Member
 
 

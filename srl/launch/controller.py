@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from srl.core.errors import RunError, SrlError, UserError
 from srl.dataflow.plan import Plan
-from srl.errors import RunError, SrlError, UserError
 from srl.launch.beginning import Beginning
 from srl.launch.gang import Member, gangs_of, hostless, peers_of, restarts_of, stage_of
 from srl.launch.hook_answers import HookAnswers
@@ -17,9 +17,9 @@ from srl.launch.hosts.hosts import Found, Hosts, Process, ThisHost, WorkerMessag
 from srl.launch.terminal import Terminal
 from srl.launch.waiting import WaitingWorkers
 from srl.loop.stage import Stage
+from srl.record.run_record import RunFolder
 from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
-from srl.run_record import RunFolder
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
 from srl.workers.control import ControlMessage, pack

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from srl.checkpoint import Checkpoints
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Engine
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import RunFolder
 from srl.run.follow_here import Say, asked_to_stop
 from srl.run.status import has_begun, read_outcome, write_outcome
 from srl.run.terminal import FAILED, INTERRUPTED, shown
-from srl.run_record import RunFolder
 
 _LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
 _GONE_SECONDS = 60.0  # without jobs: a shared folder may show late how the run has ended

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from srl.core.errors import RunError, UserError, WorkerLost
 from srl.dataflow.plan import Plan
-from srl.errors import RunError, UserError, WorkerLost
 from srl.launch.hosts.hosts import Process
 from srl.loop.busy_time import BusyTime
 from srl.loop.stage import Stage

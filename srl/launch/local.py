@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import idle_gpu
-from srl.errors import UserError
-from srl.experiment import Experiment
-from srl.launch.beside import processes_beside
-from srl.launch.compilation import keep_compiled_programs
+from srl.evaluation.background import processes_beside
 from srl.loop.devices import expect_devices
 from srl.loop.make_training import make_training
 from srl.loop.stage import Stage
 from srl.loop.training import Training
 from srl.pools.make import threaded
-from srl.run.course import Run, closing, finished
+from srl.record.run_record import RunFolder
 from srl.run.crash import CrashReporter
 from srl.run.display import Display
 from srl.run.hooks import Hooks
@@ -34,8 +33,9 @@ from srl.run.terminal import (
     resume_hint,
     shown,
 )
+from srl.run.train_loop import Run, closing, finished
 from srl.run.watchdog import Watchdog
-from srl.run_record import RunFolder
+from srl.system.compilation import keep_compiled_programs
 
 logger = logging.getLogger(__name__)
 

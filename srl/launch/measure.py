@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srl.errors import RunError, UserError
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
+from srl.core.errors import RunError, UserError
 from srl.launch.controller import Controller
 from srl.launch.local import in_processes
 from srl.loop.make_training import make_training
+from srl.record.run_record import RunFolder
 from srl.run.folder import open_run
-from srl.run_record import RunFolder
 
 _WARM_SECONDS = 1.0
 _REPORT_SECONDS = 0.5

@@ -10,16 +10,16 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from srl.checkpoint import Checkpoints
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
 from srl.dataflow.plan import num_groups, shortage
-from srl.errors import UserError
-from srl.experiment import Experiment
+from srl.evaluation.background import processes_beside
 from srl.launch.beginning import why_all_that_step
-from srl.launch.beside import processes_beside
 from srl.launch.controller import Controller
 from srl.launch.hosts.hosts import Hosts, Superseded
 from srl.launch.hosts.resources import expect_open_files
-from srl.run.course import finished
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import RunFolder
 from srl.run.display import Counts, Display
 from srl.run.hooks import Hooks
 from srl.run.terminal import (
@@ -34,7 +34,7 @@ from srl.run.terminal import (
     recording_end,
     report_failure,
 )
-from srl.run_record import RunFolder
+from srl.run.train_loop import finished
 from srl.streams import Transport
 from srl.system.gpus import machine_gpus
 

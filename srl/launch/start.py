@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.config_values import unreachable
-from srl.errors import UserError
-from srl.experiment import Experiment, Resolved
+from srl.config.experiment import Experiment, Resolved
+from srl.core.config_values import unreachable
+from srl.core.errors import UserError
 from srl.launch.auto import settled
 from srl.launch.local import in_processes
 from srl.loop.policy_set import PolicySet
 from srl.pools.make import expect_environment
+from srl.record.run_record import RunFolder
 from srl.run.folder import copy_fixed, create_run
-from srl.run_record import RunFolder
 
 
 def begin(

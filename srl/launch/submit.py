@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError, UserError
-from srl.experiment import Resolved
-from srl.files import parse_json
-from srl.json_shape import fits
+from srl.config.experiment import Resolved
+from srl.core.errors import RunError, UserError
 from srl.launch.engines import ray, slurm
 from srl.launch.engines.engine import TERMINAL, Engine, Submission, names_file
 from srl.launch.engines.needs import needs_of
 from srl.launch.follow import Jobs, follow
 from srl.launch.local import in_processes
+from srl.record.files import parse_json
+from srl.record.json_shape import fits
+from srl.record.run_record import RunFolder, find_run, read_config
 from srl.run.folder import create_run
 from srl.run.follow_here import Say, follow_here, stop_here
 from srl.run.status import BEGUN_FILE, OUTCOME_FILE, UNROLLS_FILE, read_outcome
 from srl.run.terminal import shown
-from srl.run_record import RunFolder, find_run, read_config
 from srl.streams.transport.keys import create_keys, key_file
 
 ENGINES: dict[str, Engine] = {"slurm": slurm, "ray": ray}

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.errors import UserError
+from srl.core.lazy import jax
+from srl.core.tree import map_tree
 from srl.dataflow.plans import programs_need_cpu
-from srl.errors import UserError
-from srl.lazy import jax
 from srl.system.gpu_switches import gpu_choice
-from srl.tree import map_tree
 
 
 def expect_devices() -> None:

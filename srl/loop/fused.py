@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from srl.block_files import Files
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.tree import map_tree
+from srl.core.types import Array, Decision, Metrics, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.trace import Value
-from srl.errors import UserError
-from srl.experiment import Experiment
-from srl.lazy import jax, jnp
 from srl.loop.devices import program_device
 from srl.loop.learning.learner import Learner, Settings, batch_specs, run_key
 from srl.loop.policy_set import PolicySet
@@ -25,9 +26,8 @@ from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.stepping.program_pool import ProgramPool
 from srl.loop.stepping.traced import Interaction, Steps, TracedSteps
 from srl.loop.training import Training
+from srl.record.block_files import Files
 from srl.streams.batch import Batch
-from srl.tree import map_tree
-from srl.types import Array, Decision, Metrics, Specs, Timestep, Tree, Unroll
 
 
 class Fused(Training):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
 from srl.loop.fused import Fused
 from srl.loop.stepping.threads import ThreadEnvironments
 from srl.loop.training import Training, local_training

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from srl.algorithms.algorithm import Instance
-from srl.types import Array, Decision, Policy, Specs, Timestep, Tree
+from srl.core.types import Array, Decision, Policy, Specs, Timestep, Tree
 
 if TYPE_CHECKING:
-    from srl.experiment import Experiment
+    from srl.config.experiment import Experiment
 
 Slots = tuple[int, ...]
 """Some of the slots of one period of environments."""
@@ -108,8 +108,8 @@ def opponent_acting(
     """
     if experiment.self_play is None:
         return None
-    from srl.self_play.pairings import Pairings
-    from srl.self_play.past_acting import PastActing
+    from srl.loop.self_play.pairings import Pairings
+    from srl.loop.self_play.past_acting import PastActing
 
     num_envs = experiment.num_envs // num_groups
     pairings = Pairings.of(experiment.self_play.past, agents, num_envs)
@@ -139,7 +139,7 @@ def opponents(
     """
     if experiment.self_play is None:
         return None
-    from srl.self_play.league import League
+    from srl.loop.self_play.league import League
 
     assert folder is not None, "self-play needs the run's folder"
     num_envs = experiment.num_envs // experiment.num_groups

@@ -13,15 +13,15 @@ from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State
 from srl.algorithms.learning_order import learn_in_order
 from srl.algorithms.preprocessing import bound
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.config.fixed import Fixed, first_fitting
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Decision, Policy, Specs, Tree, Unroll
 from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.opponents import OpponentActing, Slots, opponent_acting
-from srl.self_play.fixed import Fixed, first_fitting
-from srl.types import Array, Decision, Policy, Specs, Tree, Unroll
 
 if TYPE_CHECKING:
-    from srl.experiment import Experiment
+    from srl.config.experiment import Experiment
 
 
 class Assigned(NamedTuple):

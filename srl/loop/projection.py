@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from srl.config.experiment import Experiment
+from srl.core.errors import PlanError
+from srl.core.types import Decision, Timestep, Tree, Unroll
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.trace import Value
-from srl.errors import PlanError
-from srl.experiment import Experiment
 from srl.loop.stepping.group import Group
 from srl.streams.batch import Batch
-from srl.types import Decision, Timestep, Tree, Unroll
 
 
 class Gathered:

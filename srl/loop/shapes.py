@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from srl.config.experiment import Experiment
+from srl.core.lazy import jax, jnp
+from srl.core.types import Decision, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Field, Shapes
-from srl.experiment import Experiment
-from srl.lazy import jax, jnp
 from srl.loop.learning.replay_files import tree_bytes
 from srl.loop.policy_set import PolicySet
-from srl.types import Decision, Specs, Timestep, Tree, Unroll
 
 
 def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: int = 1) -> Shapes:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from srl.block_files import Files
-from srl.errors import RunError
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
+from srl.core.errors import RunError
+from srl.core.types import Specs, Tree
 from srl.loop.busy_time import SecondsByKind
 from srl.loop.garbage import no_garbage_collection
 from srl.loop.learning.learner import Learner
@@ -21,10 +21,10 @@ from srl.loop.stage import Stage
 from srl.loop.stepping.environments import Environments
 from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.xla_threads import choose_for_learning
+from srl.record.block_files import Files
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
 from srl.tracking.tracker import Histogram
-from srl.types import Specs, Tree
 
 _ACTING = ("params", "n", "observations", "values")
 """Parts of a learner's state, where it has them: all parameters, and normalisers."""

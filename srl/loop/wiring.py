@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
 from srl.dataflow.cut import Stream, StreamKind, cut
 from srl.dataflow.plan import Fragment, Plan
-from srl.errors import UserError
-from srl.experiment import Experiment
 from srl.loop.acting.assignment import assignment
 from srl.loop.busy_time import BusyTime
 from srl.streams.group_state import STATE_BYTES, Stopped

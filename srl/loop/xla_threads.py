@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srl.beside.priority import keep_to_one_thread
+from srl.config.experiment import Experiment
+from srl.core.lazy import jax, jnp
+from srl.core.types import Decision, Specs, Timestep
 from srl.dataflow.plans import programs_need_cpu
-from srl.experiment import Experiment
-from srl.files import write_atomically
-from srl.lazy import jax, jnp
 from srl.loop.learning.learner import bind_policy_set, decision_spec, first_decision
 from srl.loop.policy_set import PolicySet
 from srl.loop.shapes import repeated_unroll
 from srl.pools.timestep_arrays import empty_timestep
-from srl.run_record import srl_version
+from srl.record.files import write_atomically
+from srl.record.run_record import srl_version
+from srl.system.background.priority import keep_to_one_thread
 from srl.system.gpus import jax_gpus
-from srl.types import Decision, Specs, Timestep
 
 _SMALL_GRADIENT, _SMALL_ACT = 60_000_000, 10_000_000
 """FLOPs up to which a gradient step and a call of `act` are faster on one thread than on two, as

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from srl.core.spaces import Space, is_image
+from srl.core.types import Array, Tree
 from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves, orthogonal
-from srl.spaces import Space, is_image
 from srl.system.gpu_switches import gpu_choice
 from srl.system.gpus import jax_gpus
-from srl.types import Array, Tree
 
 
 class CNNFeatures(nn.Module):

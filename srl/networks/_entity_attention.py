@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from srl.core.types import Array, Tree
 from srl.networks._layers import HIDDEN_SCALE, dense, normal
 from srl.networks.entities import ENTITIES, LIDAR, SELF
-from srl.types import Array, Tree
 
 
 class EntityAttentionFeatures(nn.Module):

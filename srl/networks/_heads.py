@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.spaces import Space
+from srl.core.types import Array, Tree
 from srl.networks._layers import dense, orthogonal
 from srl.networks.network import Network, PolicyAndValue
-from srl.spaces import Space
-from srl.types import Array, Tree
 
 
 def policy_and_value(

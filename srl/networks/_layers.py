@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.spaces import Space, space_tree, spaces
+from srl.core.tree import map_tree, names_of
+from srl.core.types import Array, Tree
 from srl.networks.network import unsupported
-from srl.spaces import Space, space_tree, spaces
-from srl.tree import map_tree, names_of
-from srl.types import Array, Tree
 
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flax import linen as nn
 
+from srl.core.spaces import Space
+from srl.core.types import Array, Tree
 from srl.networks._layers import HIDDEN_SCALE, activation, dense, flatten
-from srl.spaces import Space
-from srl.types import Array, Tree
 
 
 class MLPFeatures(nn.Module):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.spaces import Space
 from srl.networks.cnn import CNN
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
-from srl.spaces import Space
 
 
 @dataclass(frozen=True)

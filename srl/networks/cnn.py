@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from srl.core.spaces import Space, is_image, space_tree
+from srl.core.tree import leaves_of
 from srl.networks.network import Network, PolicyAndValue, unsupported
-from srl.spaces import Space, is_image, space_tree
-from srl.tree import leaves_of
 
 
 @dataclass(frozen=True)

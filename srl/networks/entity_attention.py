@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.spaces import Space, spaces
 from srl.networks.entities import ENTITIES, SELF
 from srl.networks.network import Network, PolicyAndValue, unsupported
-from srl.spaces import Space, spaces
 
 
 @dataclass(frozen=True)

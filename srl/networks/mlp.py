@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from srl.errors import UserError, expect, expect_number
+from srl.core.errors import UserError, expect, expect_number
+from srl.core.spaces import Space
 from srl.networks.network import Network, PolicyAndValue
-from srl.spaces import Space
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from srl.errors import UserError
-from srl.lazy import jax, jnp
-from srl.settings import Settings
-from srl.spaces import Space, space_tree, spaces
-from srl.tree import map_tree
-from srl.types import Array, Tree
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.settings import Settings
+from srl.core.spaces import Space, space_tree, spaces
+from srl.core.tree import map_tree
+from srl.core.types import Array, Tree
 
 if TYPE_CHECKING:
     from flax import linen

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from srl.errors import UserError
-from srl.field_types import read, text_types
+from srl.core.errors import UserError
+from srl.core.field_types import read, text_types
+from srl.core.settings import Settings
+from srl.core.types import Timestep
 from srl.pools.pool import Pool
-from srl.settings import Settings
-from srl.types import Timestep
 
 
 @dataclass(frozen=True)

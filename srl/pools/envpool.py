@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
+from srl.core.tree import leaves_of
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.envpool_specs import (
     action_key,
     action_range,
@@ -27,8 +29,6 @@ from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.pool import as_actions, checked_seed
 from srl.pools.python.own_options import names_in
 from srl.pools.timestep_arrays import Row, empty_observation
-from srl.tree import leaves_of
-from srl.types import Specs, Timestep, Tree
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
 """Families where the time limit ends the episode and does nothing else."""

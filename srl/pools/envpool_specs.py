@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import RunError, UserError
-from srl.extras import install_command
-from srl.spaces import choice_counts, joined_space, narrow_dtype
+from srl.core.errors import RunError, UserError
+from srl.core.optional_packages import install_command
+from srl.core.spaces import choice_counts, joined_space, narrow_dtype
 
 _OURS = {
     "num_envs": "it is an argument of make_pool",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.pools.pool import Pool, as_array
 from srl.pools.timestep_arrays import Row, Rows
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import UserError, expect, expect_number
+from srl.core.errors import UserError, expect, expect_number
+from srl.core.types import Specs
 from srl.pools.config import EnvConfig
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.pool import Pool
@@ -22,7 +23,6 @@ from srl.pools.python.sources import (
     source_name,
     vector_maker,
 )
-from srl.types import Specs
 
 _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]

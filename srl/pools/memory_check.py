@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.system.shared_memory import available_bytes, size_text
 
 SAMPLE = 64

@@ -8,12 +8,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.spaces import corner, has_choices, limits, space_tree
+from srl.core.tree import map_tree
+from srl.core.types import Timestep, Tree
 from srl.pools.pool import Pool, as_actions
 from srl.pools.python.padding import crop
-from srl.spaces import corner, has_choices, limits, space_tree
-from srl.tree import map_tree
-from srl.types import Timestep, Tree
 
 Results = tuple[dict[str, Any], ...]
 

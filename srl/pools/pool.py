@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from srl.errors import UserError, expect
+from srl.core.errors import UserError, expect
+from srl.core.spaces import Space, space_tree
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
-from srl.spaces import Space, space_tree
-from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
     from srl.pools.native.xla import Xla

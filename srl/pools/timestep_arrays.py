@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
-from srl.spaces import narrow_dtype, space_tree
-from srl.tree import leaves_of, map_tree
-from srl.types import Specs, Timestep, Tree
+from srl.core.errors import UserError
+from srl.core.spaces import narrow_dtype, space_tree
+from srl.core.tree import leaves_of, map_tree
+from srl.core.types import Specs, Timestep, Tree
 
 
 class Row:

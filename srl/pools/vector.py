@@ -11,11 +11,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.tree import map_tree
+from srl.core.types import Timestep, Tree
 from srl.pools.make import EnvSource, make_pool
 from srl.pools.pool import Pool, checked_seed
-from srl.tree import map_tree
-from srl.types import Timestep, Tree
 
 
 def make_vec(

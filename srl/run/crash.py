@@ -105,9 +105,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _report(text: str, path: Path, worker: str, hint: str) -> None:
+    from srl.record.run_record import RunFolder
     from srl.run.status import write_outcome
     from srl.run.terminal import FAILED, KILLED, failed
-    from srl.run_record import RunFolder
 
     folder = RunFolder(path)
     with suppress(OSError), folder.log(worker).open("a") as file:

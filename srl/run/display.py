@@ -11,15 +11,15 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from srl.config_values import config_values
-from srl.console.number_text import number_text
-from srl.console.stages import Stages
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
+from srl.core.config_values import config_values
+from srl.core.console.number_text import number_text
+from srl.core.console.stages import Stages
 from srl.loop.stage import Stage
 from srl.pools import NamedEnv
-from srl.run.course import report_interval
+from srl.record.run_record import RunFolder
 from srl.run.status import note_stage
-from srl.run_record import RunFolder
+from srl.run.train_loop import report_interval
 
 _REFRESH_SECONDS = 0.25
 _NOTE_SECONDS = 1.0  # between two records of the stage for `srl top`

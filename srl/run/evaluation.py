@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.array_file import copied_leaves
-from srl.checkpoint import BEST, Checkpoints
-from srl.console.number_text import number_text
-from srl.errors import RunError, UserError
-from srl.evaluating.settings import Evaluation
-from srl.evaluating.versions import Versions
+from srl.config.evaluation import Evaluation
+from srl.core.console.number_text import number_text
+from srl.core.errors import RunError, UserError
 from srl.loop.training import Training
-from srl.run_record import RunFolder
+from srl.record.array_file import copied_leaves
+from srl.record.checkpoint import BEST, Checkpoints
+from srl.record.run_record import RunFolder
+from srl.record.versions import Versions
 
 logger = logging.getLogger(__name__)
 

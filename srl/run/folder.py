@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srl.checkpoint import Checkpoints
-from srl.config_values import (
+from srl.config.fixed import Fixed, pinned_policies
+from srl.core.config_values import (
     Import,
     config_values,
     flat_values,
@@ -23,10 +23,10 @@ from srl.config_values import (
     made_from,
     unreachable,
 )
-from srl.errors import UserError
-from srl.files import short_path, write_atomically
-from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
-from srl.run_record import (
+from srl.core.errors import UserError
+from srl.record.checkpoint import Checkpoints
+from srl.record.files import short_path, write_atomically
+from srl.record.run_record import (
     SCHEMA,
     TIME,
     RunFolder,
@@ -37,12 +37,12 @@ from srl.run_record import (
     settings_importer,
     srl_version,
 )
-from srl.self_play.fixed import Fixed, pinned_policies
+from srl.record.trust import OPTION, is_own, outside, signed
+from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
 from srl.system.search_path import add_folder
-from srl.trust import OPTION, is_own, outside, signed
 
 if TYPE_CHECKING:
-    from srl.experiment import Experiment, Resolved
+    from srl.config.experiment import Experiment, Resolved
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> Non
 
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a run's configuration records."""
-    from srl.experiment import load_experiment  # which acting does without
+    from srl.config.experiment import load_experiment  # which acting does without
 
     if not config["target"]:
         lacking = config.get("unreachable")
@@ -193,7 +193,7 @@ def _made_again(
     Raises:
         UserError: If what the values name cannot be imported.
     """
-    from srl.experiment import HOOKS, Experiment, Resolved  # which acting does without
+    from srl.config.experiment import HOOKS, Experiment, Resolved  # which acting does without
 
     hooks = dict.fromkeys(HOOKS.values())
     if directory is not None:
@@ -289,7 +289,7 @@ def extend_run(
     Raises:
         UserError: When so much is done already, or another process trains the run.
     """
-    from srl.overrides import without
+    from srl.config.overrides import without
     from srl.run.evaluation import target_reached
 
     name, budget = ("env_steps", env_steps) if updates is None else ("updates", updates)
@@ -321,7 +321,7 @@ def limit_run(folder: RunFolder, resolved: Resolved, minutes: float | None) -> R
     text = "none" if minutes is None else str(minutes)
     overrides = resolved.overrides
     if resolved.target:
-        from srl.overrides import without
+        from srl.config.overrides import without
 
         overrides = (*without(overrides, "--minutes"), "--minutes", text)
     experiment = dataclasses.replace(resolved.experiment, minutes=minutes)
@@ -418,7 +418,7 @@ def file_metadata(
 
 def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
     """Reports each value that is not the one the run began with."""
-    from srl.experiment import HOOKS
+    from srl.config.experiment import HOOKS
 
     hooks = HOOKS.values()
     # Hooks may be others each time that a run goes on.

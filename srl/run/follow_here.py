@@ -12,17 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from srl.checkpoint import Checkpoints
-from srl.errors import UserError
-from srl.files import is_count
+from srl.core.errors import UserError
 from srl.loop.stage import Stage
-from srl.run.course import finished
+from srl.record.checkpoint import Checkpoints
+from srl.record.files import is_count
+from srl.record.run_record import RunFolder
 from srl.run.display import Counts, Display
 from srl.run.folder import recorded_experiment
 from srl.run.metrics import FILE, is_evaluation, report_of
 from srl.run.status import read_outcome, read_reason, read_stage
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
-from srl.run_record import RunFolder
+from srl.run.train_loop import finished
 
 Say = Callable[[str], object]
 """Shows a line."""

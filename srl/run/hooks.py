@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srl.errors import RunError, UserError, expect_number
-from srl.experiment import HOOKS, Experiment
+from srl.config.experiment import HOOKS, Experiment
+from srl.core.errors import RunError, UserError, expect_number
 
 logger = logging.getLogger(__name__)
 

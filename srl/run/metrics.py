@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.errors import Unwritable
-from srl.files import is_count, parse_json, write_atomically
+from srl.core.errors import Unwritable
+from srl.record.files import is_count, parse_json, write_atomically
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.files import is_count, parse_json, write_atomically, write_output
-from srl.json_shape import COUNT, fits
 from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Ledger
 from srl.loop.stage import Stage
+from srl.record.files import is_count, parse_json, write_atomically, write_output
+from srl.record.json_shape import COUNT, fits
 
 ADDRESS_FILE = "controller.json"
 """The file of the run's folder with the controller's address."""

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from srl.checkpoint import Checkpoints
-from srl.errors import SrlError, UserError, described, explained, formatted
-from srl.files import short_path
+from srl.core.errors import SrlError, UserError, described, explained, formatted
+from srl.record.checkpoint import Checkpoints
+from srl.record.files import short_path
+from srl.record.run_record import RunFolder
 from srl.run.status import write_outcome
-from srl.run_record import RunFolder
 from srl.system.child_process import die_of_the_second
 from srl.system.lasting_output import lasting_output, write_now
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.types import Array, Decision, Specs, Timestep, Tree
 from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.transport.message import Refused
 from srl.system.shared_memory import available_bytes, size_text
-from srl.tree import copy_tree, leaves_of, map_tree
-from srl.types import Array, Decision, Specs, Timestep, Tree
 
 
 class Batch(NamedTuple):

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from srl.core.tree import map_tree
+from srl.core.types import Tree
 from srl.streams.batch import ArraySpec, Batch
 from srl.streams.layout import ALIGNMENT, Layout
 from srl.streams.transport.interface import Connection, Listener, Peer
 from srl.streams.transport.message import Body, Message, Refused, as_bytes
 from srl.streams.transport.schema import COUNT, FLAG, NUMBER
-from srl.tree import map_tree
-from srl.types import Tree
 
 STATE_BYTES = 1 << 30
 """The most bytes that the state of a group, or of a worker's groups, may have."""

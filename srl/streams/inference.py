@@ -19,6 +19,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.nodes import ACTED_ON
 from srl.streams.group_state import (
     CLOCK,
@@ -35,8 +37,6 @@ from srl.streams.shared_buffers import SharedBuffers
 from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
 from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import COUNT, VERSION, Fields, check
-from srl.tree import copy_tree, leaves_of, map_tree
-from srl.types import Decision, Timestep, Tree
 
 _PARTS = ("request", "reply")
 """The buffers that both ends share."""

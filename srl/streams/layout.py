@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from srl.errors import RunError
+from srl.core.errors import RunError
+from srl.core.tree import leaves_of, map_tree
 from srl.streams.transport.message import Body, Message, Refused
-from srl.tree import leaves_of, map_tree
 
 if TYPE_CHECKING:
-    from srl.types import Tree
+    from srl.core.types import Tree
 
 ALIGNMENT = 64
 """The alignment of each array within the body, in bytes: with it JAX takes NumPy memory without a

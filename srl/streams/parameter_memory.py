@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams.layout import ALIGNMENT, Layout
 from srl.system.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
-    from srl.types import Tree
+    from srl.core.types import Tree
 
 Version = tuple[int, int]
 NONE_YET: Version = (-1, -1)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET, ParameterReader, ParameterWriter, Version
 from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer, opened
@@ -31,7 +31,7 @@ from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import VERSION_OR_NONE, Fields, check, dispatch, unexpected
 
 if TYPE_CHECKING:
-    from srl.types import Tree
+    from srl.core.types import Tree
 
 LIMIT_BYTES = 1 << 32
 """The most bytes that all parameters may have."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
-from srl.errors import RunError, SrlError
+from srl.core.errors import RunError, SrlError
 from srl.streams.parameter_memory import NONE_YET, Version
 from srl.streams.parameters import Publisher, Subscriber, published_version
 from srl.streams.transport import Connection, Disconnected, Listener

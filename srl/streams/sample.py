@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from srl.core.types import Tree
 from srl.pools.timestep_arrays import aligned_zeros
 from srl.streams.batch import Batch, batches_of, widened
 from srl.streams.group_state import START, Stopped, pack, receive_start
@@ -24,7 +25,6 @@ from srl.streams.transport.interface import Connection
 from srl.streams.transport.message import Message, Refused, demand, text_of
 from srl.streams.transport.schema import COUNT, NUMBER, VERSION, Fields, check
 from srl.system.shared_memory import SharedMemory
-from srl.types import Tree
 
 UNROLL_BYTES = 1 << 30
 """The most bytes that a group's unroll may have."""

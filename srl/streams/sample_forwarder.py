@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
+from srl.core.types import Tree
 from srl.streams.group_state import Start
 from srl.streams.sample import Grant, SampleSource
 from srl.streams.tickets import Ticket
 from srl.streams.transport.interface import Connection, Disconnected, opened
-from srl.types import Tree
 
 
 class SampleForwarder:

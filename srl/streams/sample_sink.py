@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from srl.core.tree import copy_tree
+from srl.core.types import Tree
 from srl.streams.batch import Batch, widened
 from srl.streams.group_state import (
     Start,
@@ -21,8 +23,6 @@ from srl.streams.transport.interface import Listener, Peer
 from srl.streams.transport.message import Message, Refused
 from srl.streams.transport.schema import dispatch, unexpected
 from srl.system.shared_memory import SharedMemory
-from srl.tree import copy_tree
-from srl.types import Tree
 
 
 class SampleSink:

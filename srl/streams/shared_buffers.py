@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from srl.core.tree import copy_tree
+from srl.core.types import Tree
 from srl.streams.layout import Layout
 from srl.streams.transport.message import Body
 from srl.system.shared_memory import SharedMemory
-from srl.tree import copy_tree
-from srl.types import Tree
 
 
 class SharedBuffers:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from srl.errors import PACKAGE, is_own
+from srl.core.errors import PACKAGE, is_own
 from srl.system.lasting_output import keep_output
 from srl.system.xla_log import quiet_xla
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 VARIABLE = "SRL_GPU"
 CHOICES = {

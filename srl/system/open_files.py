@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 _MOST = 1 << 20
 """More than any process of srl's opens; some programs close every number up to the limit."""

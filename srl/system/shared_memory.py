@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.system.control_group import control_groups
 
 # The limit, what is used, and the cached files' entry in memory.stat, by controller.

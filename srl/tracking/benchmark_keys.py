@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from srl.built_in_envs import config_class
-from srl.experiment import default_name
+from srl.config.built_in_envs import config_class
+from srl.config.experiment import default_name
 
 
 def benchmark_keys(values: Mapping[str, Any]) -> dict[str, Any]:

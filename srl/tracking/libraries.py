@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from srl.errors import UserError
-from srl.extras import install_command
+from srl.core.errors import UserError
+from srl.core.optional_packages import install_command
 
 
 def expect_library(tracker: str, module: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.config_values import flat_values
+from srl.core.config_values import flat_values
 from srl.tracking.libraries import expect_library
 from srl.tracking.tracker import Histogram, Started, TrackedRun, tag, without_password
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 
 _SHOWN = ("-t", "20", "-vf", "fps=10,scale=w='min(320,iw)':h=-2")  # at most 200 small frames
 

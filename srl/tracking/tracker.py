@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from srl.tracking.settings import Tracking
+from srl.config.tracking import Tracking
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from srl.errors import described
-from srl.files import UNFINISHED, parse_json, write_atomically
-from srl.run_record import RunFolder, films
+from srl.config.tracking import Tracking
+from srl.core.errors import described
+from srl.record.files import UNFINISHED, parse_json, write_atomically
+from srl.record.run_record import RunFolder, films
 from srl.tracking.mlflow import MLflow
 from srl.tracking.prometheus import Prometheus
-from srl.tracking.settings import Tracking
 from srl.tracking.tensorboard import TensorBoard
 from srl.tracking.tracker import Histogram, TrackedRun, Tracker, without_password
 from srl.tracking.wandb import WandB

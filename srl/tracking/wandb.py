@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from srl.files import short_path
+from srl.record.files import short_path
 from srl.tracking.libraries import expect_library
 from srl.tracking.tracker import Histogram, Started, TrackedRun, tag
 

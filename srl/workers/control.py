@@ -14,14 +14,14 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from srl.errors import SrlError
+from srl.core.errors import SrlError
+from srl.core.types import Specs
 from srl.loop.busy_time import BusyTime, SecondsByKind
 from srl.loop.stage import Stage
-from srl.specs_json import specs_from_json
+from srl.record.specs_json import specs_from_json
 from srl.streams.transport import Disconnected, connect
 from srl.streams.transport.message import Identity, Message, Refused, text_of
 from srl.system.cpu_progress import CpuProgress
-from srl.types import Specs
 from srl.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from srl.core.types import Specs
 from srl.loop.devices import expect_devices
 from srl.loop.learning.replicas import join, meeting_place
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
 from srl.pools.make import functional
-from srl.run.course import Run
 from srl.run.metrics import plain
-from srl.types import Specs
+from srl.run.train_loop import Run
 from srl.workers.worker import WorkerContext
 
 

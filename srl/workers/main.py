@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srl.errors import Unwritable, UserError, described, explained, formatted
+from srl.core.errors import Unwritable, UserError, described, explained, formatted
 from srl.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:

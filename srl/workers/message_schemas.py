@@ -10,9 +10,9 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from srl.errors import RunError
-from srl.json_shape import COUNT, fits
-from srl.specs_json import specs_from_json
+from srl.core.errors import RunError
+from srl.record.json_shape import COUNT, fits
+from srl.record.specs_json import specs_from_json
 from srl.streams import Message, Refused
 from srl.workers.control import ControlMessage, unpack
 

@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
+from srl.core.errors import RunError
+from srl.core.types import Specs
 from srl.loop.busy_time import SecondsByKind
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stage import Stage
 from srl.loop.wiring import Addresses, Endpoints
+from srl.record.specs_json import specs_to_json
 from srl.run.hooks import Answer, Asking, Happened
-from srl.specs_json import specs_to_json
 from srl.streams.transport.keys import keys_of
-from srl.types import Specs
 from srl.workers.control import Control, ControlMessage, Start
 from srl.workers.worker_spec import WorkerSpec
 

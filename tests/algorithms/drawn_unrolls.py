@@ -6,7 +6,7 @@ Also transitions of random numbers.
 import numpy as np
 
 from srl.algorithms.replay import Transitions
-from srl.types import Unroll
+from srl.core.types import Unroll
 
 STEPS, SLOTS = 4, 8
 N, DISCOUNT = 12, 0.99

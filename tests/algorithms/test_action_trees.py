@@ -10,9 +10,9 @@ from hybrid import ACTED, OBSERVED
 from srl import UserError
 from srl.algorithms import ALGORITHMS, APPO, IMPALA, PPO
 from srl.algorithms.distributions import action_distribution
+from srl.core.tree import leaves_of, map_tree, names_of, rows_of
+from srl.core.types import Specs
 from srl.networks import MLP
-from srl.tree import leaves_of, map_tree, names_of, rows_of
-from srl.types import Specs
 
 KEYS = jax.random.split(jax.random.key(0), 500)
 ACTIONS = action_distribution(ACTED, -0.5)

@@ -7,9 +7,9 @@ import pytest
 from gymnasium import spaces
 
 from srl.algorithms import PPO
+from srl.core.types import Unroll
 from srl.networks import MLP
 from srl.pools import make_pool
-from srl.types import Unroll
 
 CONFIG = PPO(
     network=MLP(width=8),

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from srl.algorithms.distributions import action_distribution, action_mask
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 KEYS = jax.random.split(jax.random.key(0), 20_000)
 

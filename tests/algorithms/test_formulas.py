@@ -18,8 +18,8 @@ from srl.algorithms.off_policy import Drawn
 from srl.algorithms.replay import windows
 from srl.algorithms.returns import n_step_returns, vtrace
 from srl.algorithms.sac import squashed
+from srl.core.types import Specs
 from srl.networks import MLP
-from srl.types import Specs
 
 BOX = spaces.Box(-9, 9, (3,), np.float32)
 DISCRETE = Specs(BOX, spaces.Discrete(2), ("agent",))

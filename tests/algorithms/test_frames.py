@@ -12,11 +12,11 @@ from srl.algorithms.algorithm import where_rows
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.preprocessing import bound
 from srl.algorithms.replay import Draws, empty, insert
+from srl.core.tree import leaves_of
+from srl.core.types import Specs, Unroll
 from srl.loop.training import local_training
 from srl.networks import MLP
 from srl.pools import NamedEnv
-from srl.tree import leaves_of
-from srl.types import Specs, Unroll
 
 GREY = spaces.Box(0, 255, (3, 2), np.uint8)
 SPACE = spaces.Dict(

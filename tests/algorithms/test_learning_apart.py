@@ -11,9 +11,9 @@ from drawn_unrolls import unroll_of as drawn
 from gymnasium import spaces
 
 from srl.algorithms import APPO, DQN, IMPALA, PQN, R2D2, SAC, TD3, DiscreteSAC
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.types import Specs
 from srl.networks import MLP
-from srl.types import Specs
 
 BLOCKS = 2
 BOX = spaces.Box(-9, 9, (3,), np.float32)

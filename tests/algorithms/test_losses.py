@@ -16,8 +16,8 @@ from gymnasium import spaces
 from srl.algorithms import APPO, IMPALA, PPO, SAC, TD3, DiscreteSAC
 from srl.algorithms.off_policy import Drawn
 from srl.algorithms.ppo import Samples
+from srl.core.types import Specs
 from srl.networks import MLP
-from srl.types import Specs
 
 BOX = spaces.Box(-9, 9, (3,), np.float32)
 DISCRETE = Specs(BOX, spaces.Discrete(2), ("agent",))

@@ -22,7 +22,7 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
-from srl.spaces import is_picture
+from srl.core.spaces import is_picture
 
 
 def add(statistics, x, mask):

@@ -16,9 +16,9 @@ from srl.algorithms import DQN, PQN, R2D2, SAC, TD3, Algorithm, DiscreteSAC
 from srl.algorithms.r2d2 import rescaled, unrescaled
 from srl.algorithms.replay import transitions, windows
 from srl.algorithms.returns import n_step_returns
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.types import Specs
 from srl.networks import CNN, MLP
-from srl.types import Specs
 
 BOX = spaces.Box(-9, 9, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (6, 6, 1), np.uint8)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from srl.algorithms import APPO, PPO
 from srl.algorithms.ppo import PPOInstance
-from srl.config_values import config_values
-from srl.errors import UserError
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.config_values import config_values
+from srl.core.errors import UserError
+from srl.core.types import Policy, Specs, Unroll
 from srl.networks import MLP
-from srl.types import Policy, Specs, Unroll
 
 CONFIG = PPO(network=MLP(width=8), unroll_length=8, minibatches=4, epochs=2)
 STALE_CONFIG = APPO(
@@ -110,7 +110,7 @@ def finite(tree):
 def test_importing_the_configuration_loads_no_jax():
     code = (
         "import sys, numpy as np, gymnasium, srl.algorithms, srl.networks\n"
-        "from srl.types import Specs\n"
+        "from srl.core.types import Specs\n"
         "box = gymnasium.spaces.Box(-2, 2, (1,))\n"
         "instance = srl.algorithms.PPO().bind(Specs(box, box, ('a',)))\n"
         "assert instance.env_action(np.ones((1, 1), 'f'))[0, 0] == 2\n"

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from srl.algorithms import DQN, R2D2
 from srl.algorithms.dqn import DrawnWindows, Prioritized
 from srl.algorithms.replay import Draws, Replay
+from srl.core.types import Specs
 from srl.networks import MLP
-from srl.types import Specs
 
 LENGTH, BLOCKS = 8, 3
 DISCRETE = Specs(spaces.Box(-9, 9, (3,), np.float32), spaces.Discrete(2), ("agent",))

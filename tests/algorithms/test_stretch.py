@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from srl import UserError, make_pool
 from srl.algorithms import APPO, IMPALA, PPO, SAC, TD3
 from srl.algorithms.stretch import Stretch
+from srl.core.spaces import bounded, inner_bounds
+from srl.core.types import Specs
 from srl.networks import MLP
 from srl.pools.functional.environment import Step
 from srl.pools.functional.pool import FunctionalPool
-from srl.spaces import bounded, inner_bounds
-from srl.types import Specs
 
 OBSERVED = spaces.Box(-1, 1, (2,), np.float32)
 EVEN = np.linspace(-1, 1, 2001, dtype=np.float32)[:, None]

@@ -10,9 +10,9 @@ from contextlib import closing
 import numpy as np
 from watching import processes
 
-from srl.checkpoint import Checkpoints
+from srl.core.tree import leaves_of
+from srl.record.checkpoint import Checkpoints
 from srl.system.child_process import program_command
-from srl.tree import leaves_of
 
 SECONDS = 300
 CARTPOLE = ("native:CartPole-v1", "--num-envs", "16", "--algorithm.unroll-length", "16")

@@ -13,8 +13,8 @@ import time
 import pytest
 from watching import account, processes
 
-from srl.checkpoint import Checkpoints
-from srl.cli import main
+from srl.api.cli import main
+from srl.record.checkpoint import Checkpoints
 from srl.run.terminal import INTERRUPTED
 from srl.system.child_process import program_command
 

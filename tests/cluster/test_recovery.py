@@ -8,7 +8,7 @@ import pytest
 from slurm_run import APART, CARTPOLE, Pace, SlurmRun, newest, parameters, updates
 from watching import account
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.folder import create_run
 

@@ -9,8 +9,8 @@ import pytest
 from slurm_run import APART, CARTPOLE, SECONDS, SlurmRun, newest, parameters, updates
 from watching import account
 
-from srl.cli import main
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.folder import create_run
 from srl.system.child_process import program_command

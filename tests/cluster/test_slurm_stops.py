@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from slurm_run import APART, SECONDS, SlurmRun
 
-from srl.checkpoint import Checkpoints
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import RunFolder
 from srl.run.status import read_outcome
-from srl.run_record import RunFolder
 from srl.system.child_process import program_command
 
 MISLEADING = {

@@ -7,7 +7,7 @@ import pytest
 from slurm_run import APART, CARTPOLE, SlurmRun, newest, updates
 from watching import account, processes
 
-from srl.cli import main
+from srl.api.cli import main
 
 pytestmark = pytest.mark.slow
 LONG = (*APART, "--env-steps", "1_000_000_000", "--checkpoint-minutes", "0.05")

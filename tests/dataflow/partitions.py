@@ -3,10 +3,10 @@
 import itertools
 
 from srl.algorithms import PPO
+from srl.core.errors import PlanError
 from srl.dataflow import NODES, Fragment, Plan
 from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
-from srl.errors import PlanError
 
 GRAPH = trace(PPO())
 

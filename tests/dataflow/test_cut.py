@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from partitions import GRAPH, WORKING, works
 
+from srl.core.errors import PlanError
 from srl.dataflow import Fragment, Plan, plans
 from srl.dataflow.cut import cut, routes
-from srl.errors import PlanError
 
 
 @st.composite

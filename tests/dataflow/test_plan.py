@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from partitions import GRAPH, PARTITIONS, WORKING
 
 from srl.algorithms import PPO
+from srl.config.experiment import Experiment
+from srl.core.errors import PlanError, UserError
 from srl.dataflow import NODES, Fragment, Plan, num_groups, plans
 from srl.dataflow.plan import shortage
 from srl.dataflow.rules import check
-from srl.errors import PlanError, UserError
-from srl.experiment import Experiment
 from srl.workers.roles import role_of
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from srl.algorithms import PPO, Algorithm
+from srl.core.errors import PlanError
 from srl.dataflow.graph import Edge, Field, Graph, Unrolled
 from srl.dataflow.trace import trace
-from srl.errors import PlanError
 
 
 def traced(loop):

@@ -7,11 +7,11 @@ import shlex
 import pytest
 from pages import PAGES, ROOT, command_lines, inline_commands, name_of
 
-from srl.cli import COMMANDS
-from srl.console.arguments import Arguments
-from srl.errors import UserError
-from srl.experiment import load_experiment
-from srl.sweep.space import searched_setting, split_searched
+from srl.api.cli import COMMANDS
+from srl.config.experiment import load_experiment
+from srl.core.console.arguments import Arguments
+from srl.core.errors import UserError
+from srl.extras.sweep.space import searched_setting, split_searched
 
 OTHERS = {"pip", "cmake", "hf", "wandb", "tail", ".", "done", "for"}
 """First words of lines that are calls of other programs, or belong to the shell."""

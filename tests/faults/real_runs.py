@@ -14,7 +14,7 @@ from pathlib import Path
 
 from watching import account
 
-from srl.checkpoint import Checkpoints
+from srl.record.checkpoint import Checkpoints
 from srl.system.child_process import program_command
 
 EXPERIMENT = '''

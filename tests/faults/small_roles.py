@@ -11,9 +11,9 @@ import os
 import sys
 import time
 
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
 from srl.dataflow import plans
-from srl.errors import UserError
-from srl.experiment import load_experiment
 from srl.launch.controller import Controller
 from srl.loop.stage import Stage
 from srl.pools import make_pool

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from small_roles import new_run
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch.processes import train_in_processes
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.cli import main
+from srl.api.cli import main
 
 PROGRAM = Path(__file__).parent / "small_run.py"
 DEADLINE = 30

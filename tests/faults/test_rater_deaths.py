@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from real_runs import RealRun
 
-from srl.experiment import load_experiment
-from srl.launch.beside import processes_beside
+from srl.config.experiment import load_experiment
+from srl.evaluation.background import processes_beside
 from srl.run.folder import create_run
 
 GAME = """
@@ -40,7 +40,7 @@ def rater_of(run_folder):
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes()
-            if b"srl.self_play.rater" in words and str(run_folder).encode() in words:
+            if b"srl.evaluation.rater" in words and str(run_folder).encode() in words:
                 return int(folder.name)
     return None
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from real_runs import GROUPS, STEPS_OF_UPDATE, RealRun, Trouble
 
-from srl import block_files
-from srl.block_files import Blocks
-from srl.checkpoint import Checkpoints
-from srl.tree import leaves_of
+from srl.core.tree import leaves_of
+from srl.record import block_files
+from srl.record.block_files import Blocks
+from srl.record.checkpoint import Checkpoints
 
 NATIVE = repr("native:CartPole-v1")
 BLOCKS = 10

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from real_runs import RealRun
 
-from srl.checkpoint import Checkpoints
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.tree import leaves_of
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
 from srl.streams.group_state import unpack
-from srl.tree import leaves_of
 
 UPDATES = 200
 ARGUMENTS = ["--updates", str(UPDATES), "--plan.actors.replicas", "1", "--plan"]

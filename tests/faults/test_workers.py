@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from small_roles import Play, again, working
 
+from srl.core.errors import UserError, WorkerLost
 from srl.dataflow import plans
-from srl.errors import UserError, WorkerLost
 
 PAIR = plans.inline(actors=1)
 ENDLESS = 10**6

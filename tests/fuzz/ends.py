@@ -6,10 +6,12 @@ import numpy as np
 from messages import LIMIT, RUN, VECTOR, a_message
 
 from srl.algorithms import PPO
-from srl.bench.alone import first_timestep
+from srl.config.experiment import Experiment
+from srl.core.errors import RunError
+from srl.core.tree import map_tree
+from srl.core.types import Timestep
 from srl.dataflow.nodes import ACTED_ON
-from srl.errors import RunError
-from srl.experiment import Experiment
+from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
 from srl.loop.learning.learner import Learner, batch_specs
@@ -26,8 +28,6 @@ from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Connection, Disconnected
 from srl.streams.transport.message import Identity, Message
 from srl.streams.transport.thread import ThreadConnection, ThreadListener
-from srl.tree import map_tree
-from srl.types import Timestep
 
 SENDERS = [0, 1, 2, 1 << 31, (1 << 32) - 1]
 EXPERIMENT = Experiment(

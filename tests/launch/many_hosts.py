@@ -13,14 +13,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 from unittest import mock
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.beginning import why_all_that_step
 from srl.launch.controller import Controller
 from srl.launch.hosts import remote_hosts
 from srl.launch.hosts.messages import HostCard, HostMessage, unwrapped, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
+from srl.record.run_record import srl_version
 from srl.run.folder import create_run
-from srl.run_record import srl_version
 from srl.streams import JOINED, Identity, Message, Peer
 from srl.streams.transport.keys import create_keys
 from srl.workers.control import ControlMessage, pack

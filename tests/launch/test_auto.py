@@ -5,11 +5,11 @@ import tempfile
 
 import pytest
 
-from srl.cli import main
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.launch import auto
+from srl.record.run_record import read_config
 from srl.run.folder import open_run
-from srl.run_record import read_config
 
 SLOW = """
 import time

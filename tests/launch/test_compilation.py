@@ -6,7 +6,7 @@ import pytest
 
 PROGRAM = """
 import logging
-from srl.launch.compilation import keep_compiled_programs
+from srl.system.compilation import keep_compiled_programs
 logging.basicConfig(level=logging.WARNING, format="%(message)s")
 keep_compiled_programs()
 import jax

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.cli import main
+from srl.api.cli import main
 from srl.system import child_process
 
 HERE = str(Path(__file__).parent)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch import follow as following
 from srl.launch.follow import Jobs, follow
+from srl.record.run_record import RunFolder
 from srl.run.status import note_begun, write_outcome
-from srl.run_record import RunFolder
 
 UNFIT = "host3 cannot take part: it has no srl"
 

@@ -13,15 +13,15 @@ import pytest
 import tiny_trainer
 from tiny_trainer import STEPS, Program, TinyTrainer, wait
 
-from srl.checkpoint import Checkpoints
-from srl.cli import main
-from srl.errors import RunError, UserError
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
+from srl.core.errors import RunError, UserError
 from srl.launch.local import train
-from srl.run.course import report_interval
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import read_config
 from srl.run.folder import create_run, extend_run, open_run
 from srl.run.metrics import read_metrics
-from srl.run_record import read_config
+from srl.run.train_loop import report_interval
 
 
 def run(folder, *words, trainer=None, resume=False):

@@ -10,7 +10,7 @@ import pytest
 import tiny_trainer
 from tiny_trainer import Program, wait
 
-from srl.checkpoint import Checkpoints
+from srl.record.checkpoint import Checkpoints
 from srl.run.status import read_outcome, read_reason
 
 HERE = Path(__file__).parent

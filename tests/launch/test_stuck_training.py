@@ -7,8 +7,8 @@ import time
 import pytest
 from tiny_trainer import Program, TinyTrainer, wait
 
-from srl.cli import main
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.folder import create_run
 from srl.system import child_process

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from srl import Experiment
 from srl.algorithms import DQN, PPO
 from srl.algorithms.ppo import PPOInstance
-from srl.lazy import jnp
+from srl.core.lazy import jnp
 from srl.networks import MLP
 
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.checkpoint import Checkpoints
-from srl.experiment import Resolved, load_experiment
+from srl.config.experiment import Resolved, load_experiment
+from srl.core.tree import leaves_of
 from srl.launch.local import train
 from srl.launch.processes import train_in_processes
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
 from srl.streams import Transport
 from srl.streams.group_state import unpack
-from srl.tree import leaves_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODULES = (DOCS / "reinforce.py", DOCS / "corridor.py", Path(__file__).parents[1] / "hybrid.py")

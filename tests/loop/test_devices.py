@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from srl import Experiment
+from srl.core.errors import UserError
+from srl.core.tree import map_tree
 from srl.dataflow import plans
-from srl.errors import UserError
 from srl.loop.devices import copied_together
 from srl.loop.stepping.threads import ThreadEnvironments
 from srl.system.child_process import child_command
 from srl.system.gpu_switches import CHOICES, gpu_choice
-from srl.tree import map_tree
 
 
 @pytest.mark.parametrize("name", ["one", "all_devices", "fused_native", "fused_in_jax"])
@@ -24,7 +24,7 @@ def test_an_update_leaves_everything_on_its_device_and_in_its_memory(name):
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
-    command = child_command("srl.bench.gpu_placement", name)
+    command = child_command("srl.extras.bench.gpu_placement", name)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -36,7 +36,7 @@ def test_a_worker_acts_on_the_cpu_for_what_is_learned_elsewhere_if_it_is_chosen(
         "SRL_GPU": "act=cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
-    command = child_command("srl.bench.gpu_placement", "acting_on_cpu")
+    command = child_command("srl.extras.bench.gpu_placement", "acting_on_cpu")
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 

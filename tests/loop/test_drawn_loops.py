@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from plan_runs import PLAIN, assert_agree, loaded, trained
 
+from srl.core.errors import PlanError
 from srl.dataflow.plans import PLANS, named
 from srl.dataflow.rules import check
-from srl.errors import PlanError
 
 
 class Looped(NamedTuple):

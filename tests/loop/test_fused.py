@@ -10,11 +10,11 @@ from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 
 from srl import UserError
 from srl.algorithms import DQN, PPO
-from srl.checkpoint import Checkpoints
-from srl.errors import PlanError
+from srl.core.errors import PlanError
 from srl.loop.fused import Fused
 from srl.loop.training import local_training
 from srl.networks import MLP
+from srl.record.checkpoint import Checkpoints
 from srl.streams.group_state import unpack
 
 STACKED = replace(RECURRENT, algorithm=replace(RECURRENT.algorithm, frame_stack=3, rewards="sign"))

@@ -6,10 +6,10 @@ import pytest
 from gymnasium import spaces
 
 from srl.algorithms import APPO, DQN
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.types import Specs, Unroll
 from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
-from srl.types import Specs, Unroll
 
 ENVS, AGENTS, STEPS = 4, ("cat_0", "cat_1", "dog"), 12
 SLOTS = ENVS * len(AGENTS)

@@ -10,8 +10,8 @@ import pytest
 from drawn import Drawn
 from tiny_parts import ENVS, SPECS, TINY, empty_batches, run_pass, with_program
 
+from srl.core.errors import PlanError
 from srl.dataflow import plans
-from srl.errors import PlanError
 from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import Learner

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from srl.algorithms import PPO
+from srl.config.experiment import Experiment
+from srl.core.types import Timestep, Unroll
 from srl.dataflow import plans
 from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
-from srl.experiment import Experiment
 from srl.loop.shapes import shapes_of
 from srl.networks import MLP
 from srl.pools import make_pool
-from srl.types import Timestep, Unroll
 
 
 def shapes(experiment):

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from srl.cli import main
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.launch.controller import Controller
 from srl.run.folder import create_run
 from srl.run.metrics import read_metrics

@@ -9,11 +9,11 @@ import pytest
 from small_runs import CARTPOLE, GAME, assert_same, train
 
 from srl import RunError, UserError
-from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.loop.fused import Fused
 from srl.loop.seeds import environment_seed
 from srl.loop.training import local_training
+from srl.record.checkpoint import Checkpoints
 
 EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
 

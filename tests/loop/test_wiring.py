@@ -3,10 +3,10 @@ import threading
 import pytest
 
 from srl.algorithms import PPO
+from srl.config.experiment import Experiment
 from srl.dataflow import Fragment, Plan, plans
 from srl.dataflow.cut import cut
 from srl.dataflow.trace import trace
-from srl.experiment import Experiment
 from srl.loop.wiring import Endpoints
 from srl.streams.transport.message import Identity
 

@@ -14,8 +14,8 @@ from srl.loop.xla_threads import flops_of
 PROGRAM = """
 import sys
 from pathlib import Path
-from srl.experiment import load_experiment
-from srl.launch.compilation import keep_compiled_programs
+from srl.config.experiment import load_experiment
+from srl.system.compilation import keep_compiled_programs
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.xla_threads import choose_for_acting, choose_for_learning
 from srl.pools import make_pool
@@ -71,7 +71,7 @@ import os
 from pathlib import Path
 import threading
 import jax
-from srl.beside.priority import keep_to_one_thread
+from srl.system.background.priority import keep_to_one_thread
 
 end = threading.Event()
 threading.Thread(target=end.wait).start()  # as a worker has, that talks to the controller

@@ -7,8 +7,9 @@ from dataclasses import replace
 from drawn import Drawn
 
 from srl import Experiment
-from srl.bench.alone import first_timestep
+from srl.core.tree import map_tree
 from srl.dataflow import plans
+from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.learning.learner import batch_specs
 from srl.loop.learning.unroll_ledger import Ledger
@@ -23,7 +24,6 @@ from srl.networks import MLP
 from srl.pools.timestep_arrays import aligned_zeros
 from srl.streams.batch import widened
 from srl.streams.transport.message import Identity
-from srl.tree import map_tree
 
 SECONDS = 60
 

@@ -7,8 +7,8 @@ import pytest
 from flax import linen as nn
 from gymnasium import spaces
 
-from srl.errors import UserError
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
 from srl.networks import CNN, MLP, AutoNetwork, EntityAttention
 from srl.networks._heads import LongShortTermMemory
 from srl.pools import make_pool

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pettingzoo import ParallelEnv
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.pools import make_pool
 
 KINDS = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from srl import UserError, make_pool
-from srl.tree import leaves_of
-from srl.types import Timestep
+from srl.core.tree import leaves_of
+from srl.core.types import Timestep
 
 ENVS = 4
 

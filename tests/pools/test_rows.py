@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import srl
+from srl.core.tree import leaves_of, map_tree
 from srl.pools.timestep_arrays import empty_timestep
-from srl.tree import leaves_of, map_tree
 
 KINDS = {
     "native": ("native:CartPole-v1", {}),

@@ -2,10 +2,10 @@
 
 from tiny_trainer import TinyTrainer
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.loop.stage import Stage
-from srl.run.course import Run
 from srl.run.folder import create_run
+from srl.run.train_loop import Run
 
 
 class Stages:

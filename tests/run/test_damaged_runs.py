@@ -7,14 +7,14 @@ import shutil
 
 import pytest
 
-from srl.checkpoint import Checkpoints
-from srl.cli import main
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.launch.engines import controller_main
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import find_run
 from srl.run.folder import create_run
 from srl.run.metrics import read_metrics
 from srl.run.status import read_address, read_outcome
-from srl.run_record import find_run
 from srl.streams.transport.keys import create_keys
 
 ARGUMENTS = "--num-envs 2 --algorithm.unroll-length 4 --algorithm.minibatches 1 --report-every 1"

@@ -14,12 +14,12 @@ import tiny_trainer
 from rich.console import Console
 from tiny_trainer import TinyTrainer
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.processes import _Screen
 from srl.loop.stage import Stage
+from srl.record.run_record import RunFolder
 from srl.run.display import Display
 from srl.run.status import read_stage
-from srl.run_record import RunFolder
 
 PROGRAM = Path(tiny_trainer.__file__)
 
@@ -120,8 +120,8 @@ class Workers:
 @pytest.fixture
 def young(tmp_path, monkeypatch):
     """A run that has no report yet, each line of which is shown: the screen, what it shows."""
-    monkeypatch.setattr("srl.console.stages._FIRST_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr("srl.console.stages._MOST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("srl.core.console.stages._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("srl.core.console.stages._MOST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("srl.run.display._NOTE_SECONDS", 0.0)
     monkeypatch.setattr("srl.launch.processes._LOOK_SECONDS", 0.0)
     output, stopping = io.StringIO(), threading.Event()

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from srl.checkpoint import Checkpoints
-from srl.errors import UserError
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run, extend_run, open_run
 
 FILE = """
 from near_the_experiment import CLIP
 from srl.algorithms import PPO
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
 
 experiment = Experiment(name="near", env="CartPole-v1", algorithm=PPO(clip=CLIP))
 """

@@ -10,17 +10,17 @@ import pytest
 
 import srl
 from srl.algorithms import ALGORITHMS
-from srl.checkpoint import Checkpoints
-from srl.cli import main
-from srl.errors import UserError
+from srl.api.cli import main
+from srl.core.errors import UserError
+from srl.core.types import Unroll
 from srl.loop.fused import Fused
 from srl.loop.learning.learner import Learner
 from srl.loop.training import local_training
 from srl.networks import MLP
 from srl.pools import make_pool
 from srl.pools.timestep_arrays import empty_timestep
+from srl.record.checkpoint import Checkpoints
 from srl.run.hooks import Event
-from srl.types import Unroll
 from tests.small_runs import CARTPOLE, assert_same
 
 SMALL = replace(CARTPOLE, updates=6, report_every=1, groups=2)

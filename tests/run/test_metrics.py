@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.run.metrics import MetricsWriter, read_metrics
 
 

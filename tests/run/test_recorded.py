@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.run.folder import create_run, open_run, recorded_experiment
 
 FILE = """

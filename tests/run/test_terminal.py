@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
+from srl.record.run_record import RunFolder
 from srl.run.terminal import logging_to
-from srl.run_record import RunFolder
 
 
 @pytest.fixture

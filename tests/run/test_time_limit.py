@@ -5,10 +5,10 @@ import re
 
 from tiny_trainer import TinyTrainer
 
-from srl.checkpoint import Checkpoints
-from srl.cli import main
-from srl.experiment import load_experiment
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.launch.local import train
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run, limit_run, open_run
 
 SECONDS = 0.3

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from srl import Experiment, SelfPlay
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance
-from srl.lazy import jax, jnp
-from srl.types import Decision, Policy
+from srl.core.lazy import jax, jnp
+from srl.core.types import Decision, Policy
 
 LONGEST = 11  # steps of an episode; the shortest has 3
 

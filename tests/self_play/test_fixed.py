@@ -12,8 +12,8 @@ from small_runs import GAME, assert_same, train
 import srl
 from srl import Evaluation, Fixed, SelfPlay, UserError
 from srl.algorithms import DQN, PPO
+from srl.config.experiment import load_experiment, resolved_value, with_overrides
 from srl.dataflow import plans
-from srl.experiment import load_experiment, resolved_value, with_overrides
 from srl.loop.make_training import make_training
 from srl.networks import MLP
 from srl.run.folder import create_run, open_run

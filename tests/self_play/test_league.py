@@ -11,11 +11,11 @@ from small_runs import GAME, assert_same, train
 
 from srl import SelfPlay, UserError
 from srl.algorithms import PPO
-from srl.checkpoint import Checkpoints
 from srl.dataflow import plans
 from srl.loop.make_training import make_training
 from srl.networks import MLP
-from srl.self_play.opponent_pool import OpponentPool
+from srl.record.checkpoint import Checkpoints
+from srl.record.opponent_pool import OpponentPool
 
 CAT, DOG = 0, 1
 PLAYED = [None, "cat", None, "dog"]  # the side that is past, by the environment's number

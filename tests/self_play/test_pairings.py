@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srl import UserError
+from srl.config.self_play import SelfPlay
+from srl.core.types import Policy, Specs
 from srl.loop.policy_set import PolicySet
-from srl.self_play import SelfPlay
-from srl.self_play.pairings import Pairings
-from srl.self_play.past_acting import PastActing, PastPolicies
-from srl.types import Policy, Specs
+from srl.loop.self_play.pairings import Pairings
+from srl.loop.self_play.past_acting import PastActing, PastPolicies
 
 KINDS = ("hider_0", "hider_1", "seeker_0", "seeker_1", "seeker_2")
 ALIKE = ("player_0", "player_1", "player_2")

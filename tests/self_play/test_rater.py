@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from duels import DUEL
 
-from srl.beside.cpu_limit import CpuLimit
-from srl.self_play.opponent_pool import OpponentPool
-from srl.self_play.rater import Rater
-from srl.self_play.ratings import newest_ratings
+from srl.evaluation.rater import Rater
+from srl.record.opponent_pool import OpponentPool
+from srl.record.ratings import newest_ratings
+from srl.system.background.cpu_limit import CpuLimit
 
 
 def test_versions_that_win_are_rated_higher_for_both_sides(start, tmp_path):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from srl.self_play.ratings import (
+from srl.record.ratings import (
     Match,
     Payoff,
     elo,
@@ -13,7 +13,7 @@ from srl.self_play.ratings import (
     read_matches,
     write_ratings,
 )
-from srl.self_play.results import scores_of
+from srl.record.results import scores_of
 
 SIDES = ["hider", "seeker"]
 IDENTITIES = {0: "a", 20: "b", 40: "c"}

@@ -15,7 +15,7 @@ trainer.start()
 train(trainer, 1)
 trainer.restore(trainer.state())
 trainer.close()
-print(*sorted(name for name in sys.modules if name.startswith("srl.self_play.")))
+print(*sorted(name for name in sys.modules if name.startswith("srl.config.self_play.")))
 """
 
 
@@ -23,4 +23,4 @@ def test_a_learner_without_self_play_loads_its_settings_alone():
     folder = str(Path(__file__).parents[1])
     code = f"import sys; sys.path.insert(0, {folder!r}){TRAIN}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["srl.self_play.fixed", "srl.self_play.settings"], done.stderr
+    assert done.stdout.split() == ["srl.config.fixed", "srl.config.self_play"], done.stderr

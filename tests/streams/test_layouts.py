@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams import Identity, Layout, Message, Refused
 from srl.streams.transport.message import HEADER_BYTES, MOST_COUNTS, decode, encode
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams import Identity, Layout, ParameterReader, ParameterWriter, listen
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.transport.message import LEFT

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.parameters import ParameterMessage, Publisher, Subscriber

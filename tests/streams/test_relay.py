@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_parameters import LAYOUT, parameters
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams import Identity, Layout, connect, listen
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.parameters import Publisher, Subscriber, published_version

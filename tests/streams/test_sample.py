@@ -7,7 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from srl.errors import RunError
+from srl.core.errors import RunError
+from srl.core.tree import map_tree
+from srl.core.types import Decision
 from srl.pools import make_pool
 from srl.streams.batch import batch_spec
 from srl.streams.group_state import Stopped
@@ -16,8 +18,6 @@ from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message
-from srl.tree import map_tree
-from srl.types import Decision
 
 RUN, GROUPS, ENVS, LENGTH, LIMIT, SECONDS = 7, 2, 3, 4, 1 << 20, 20.0
 

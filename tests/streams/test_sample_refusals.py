@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from srl.core.tree import map_tree
+from srl.core.types import Decision
 from srl.pools import make_pool
 from srl.streams import (
     Disconnected,
@@ -20,8 +22,6 @@ from srl.streams.group_state import pack
 from srl.streams.sample import SampleMessage, SampleSource
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
-from srl.tree import map_tree
-from srl.types import Decision
 
 SECONDS, LIMIT = 20, 1 << 20
 

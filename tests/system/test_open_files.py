@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.pools import make_pool
 from srl.system.open_files import expect_room
 

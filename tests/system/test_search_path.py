@@ -112,7 +112,7 @@ def test_the_package_run_as_a_program_imports_the_same(programs, folder):
     (folder / "types.py").unlink()  # Python itself takes this before srl is there
     shutil.rmtree(folder / "srl")  # and with -m any other package; a checkout's is our own
     shutil.copytree(ROOT / "srl", folder / "srl")
-    (folder / "srl/cli.py").write_text("raise SystemExit('the wrong srl')\n")
+    (folder / "srl/api/cli.py").write_text("raise SystemExit('the wrong srl')\n")
     text = succeed(folder, programs / "python", "-m", "srl", "--version")
     assert text == succeed(folder, programs / "srl", "--version")
     succeed(folder, programs / "python", "-m", "srl", "run", "mine.py", *IN_PROCESSES)
@@ -141,7 +141,7 @@ def test_a_process_looks_for_modules_where_the_one_that_starts_it_does(folder, m
 
 
 def test_an_experiment_whose_module_is_hidden_is_told_to_rename_it(tmp_path):
-    from srl.experiment import load_experiment
+    from srl.config.experiment import load_experiment
 
     (tmp_path / "mine.py").write_text("from types import MyConfig\n")
     (tmp_path / "types.py").write_text("MyConfig = 1\n")
@@ -156,5 +156,5 @@ def test_python_is_started_in_one_way():
         for file in (ROOT / folder).rglob("*.py")
         if "sys.executable" in file.read_text() or '"-m"' in file.read_text()
     }
-    starting.remove("srl/extras.py")  # which tells a command of pip's
+    starting.remove("srl/core/optional_packages.py")  # which tells a command of pip's
     assert starting == {"srl/__main__.py", "srl/system/child_process.py"}

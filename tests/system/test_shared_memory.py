@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.system.shared_memory import SharedMemory, available_bytes
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.run.folder import create_run
 
 

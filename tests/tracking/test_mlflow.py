@@ -8,7 +8,7 @@ import pytest
 from tiny_trainer import STEPS
 from tracked_runs import UPDATES, free_port, new_run, resumed_run
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 
 pytest.importorskip("mlflow")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own

@@ -5,7 +5,7 @@ import pytest
 from tiny_trainer import STEPS, wait
 from tracked_runs import UPDATES, free_port, new_run, resumed_run, scraped
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
 from srl.run.metrics import read_metrics
 
 

@@ -14,8 +14,8 @@ from tiny_trainer import STEPS
 from tracked_runs import UPDATES, new_run, resumed_run
 
 from srl import Tracking
-from srl.errors import RunError, UserError
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.errors import RunError, UserError
 from srl.loop.training import local_training
 from srl.run.metrics import read_metrics
 from srl.tracking import trackers

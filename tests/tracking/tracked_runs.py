@@ -5,7 +5,7 @@ from urllib.request import urlopen
 
 from tiny_trainer import TinyTrainer
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.folder import create_run, open_run
 

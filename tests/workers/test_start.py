@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.processes import train_in_processes
 from srl.run.folder import create_run
 

@@ -14,13 +14,13 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from srl.checkpoint import Checkpoints
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch.engines.engine import parts_of
 from srl.launch.hosts.hosts import own_address
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS, RemoteHosts
 from srl.launch.processes import train_in_processes
 from srl.loop.wiring import server, streams_of
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import open_run
 from srl.run.status import write_outcome
 from srl.run.terminal import FAILED, MISTAKEN

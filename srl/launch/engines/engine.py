@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from srl.dataflow.plan import Fragment, Plan
 from srl.launch.engines.needs import EVALUATOR, MIB, usual_cores
-from srl.run_record import RunFolder
+from srl.record.run_record import RunFolder
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from srl.evaluating.versions import Versions
-from srl.launch.beside import evaluator
+from srl.evaluation.background import evaluator
 from srl.launch.submit import goes_on
+from srl.record.run_record import RunFolder
+from srl.record.versions import Versions
 from srl.run.status import read_outcome
-from srl.run_record import RunFolder
 
 logger = logging.getLogger(__name__)
 

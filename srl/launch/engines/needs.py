@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from srl.config.experiment import Experiment
 from srl.dataflow.plan import Fragment, num_groups
-from srl.experiment import Experiment
 from srl.pools import make_pool
 from srl.pools.memory_check import Growth
 from srl.streams.tickets import StalenessLimiter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from srl.console.arguments import Arguments
-from srl.errors import UserError
+from srl.core.console.arguments import Arguments
+from srl.core.errors import UserError
 
 _ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address")
 

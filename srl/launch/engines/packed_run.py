@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.run_record import RunFolder
+from srl.record.run_record import RunFolder
 from srl.streams.transport.keys import keys_of
 
 

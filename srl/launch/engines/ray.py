@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from srl.errors import RunError, UserError
-from srl.extras import install_command
+from srl.core.errors import RunError, UserError
+from srl.core.optional_packages import install_command
 from srl.launch.engines import ray_job
 from srl.launch.engines.engine import Submission
 from srl.launch.engines.ray_host import config_hash

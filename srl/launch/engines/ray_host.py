@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part
 from srl.launch.engines.packed_run import PackedRun
+from srl.record.run_record import RunFolder
 from srl.run.status import read_address, write_address
-from srl.run_record import RunFolder
 from srl.streams.transport.keys import VARIABLE
 from srl.system.child_process import child_command
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
 from srl.launch.engines.engine import Part
 from srl.launch.engines.needs import fitted
 from srl.launch.engines.ray_host import HostProcess

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part, Submission, names_file
 from srl.launch.engines.needs import MIB
 from srl.launch.engines.slurm_room import Room, names_memory, refuse_too_much, room_of

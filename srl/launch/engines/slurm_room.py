@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch.engines.engine import Part
 from srl.launch.engines.needs import MIB, fitted
 from srl.system.shared_memory import size_text

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from srl.core.errors import RunError, UserError
 from srl.dataflow.plan import Plan
-from srl.errors import RunError, UserError
-from srl.launch.compilation import cache_environment
 from srl.launch.hosts.resources import shares
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.streams import JOINED, LEFT, Identity, Listener, Message, Peer, listen
+from srl.system.compilation import cache_environment
 from srl.system.gpus import machine_gpus
 from srl.system.shared_memory import available_bytes
 from srl.workers.control import CONTROLLER, LIMIT_BYTES

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
-from srl.json_shape import COUNT
 from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Ledger
+from srl.record.json_shape import COUNT
 from srl.streams import Message, Refused
 from srl.workers.message_schemas import ADDRESS, demand_shape
 
@@ -66,7 +66,7 @@ SCHEMAS: dict[int, dict[Any, Any]] = {
         "accounts": [(COUNT, COUNT, range(MOST_LEARNERS), _PART)],
     },
 }
-"""The schema of what supervisors send, by kind, but for WORKER; see `srl.json_shape.fits`."""
+"""The schema of supervisors' messages, by kind, but for WORKER; see `srl.record.json_shape`."""
 
 
 @dataclass(frozen=True)

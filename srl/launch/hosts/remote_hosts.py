@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.launch.hosts.hosts import Found, Hosts, Process, Superseded, WorkerMessage
 from srl.launch.hosts.messages import (
     SCHEMAS,
@@ -23,6 +23,7 @@ from srl.launch.hosts.messages import (
 )
 from srl.launch.hosts.rooms import Room
 from srl.loop.learning.unroll_ledger import Ledger
+from srl.record.run_record import RunFolder, read_config, srl_version
 from srl.run.status import (
     note_begun,
     note_unrolls,
@@ -30,7 +31,6 @@ from srl.run.status import (
     read_unrolls,
     write_address,
 )
-from srl.run_record import RunFolder, read_config, srl_version
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
 from srl.streams.transport.keys import keys_of

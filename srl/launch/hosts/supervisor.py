@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from srl.core.errors import RunError, UserError
 from srl.dataflow.plan import Plan, num_groups
-from srl.errors import RunError, UserError
 from srl.launch.hosts.hosts import ThisHost, WorkerMessage, own_address
 from srl.launch.hosts.messages import (
     BROKEN,
@@ -36,9 +36,9 @@ from srl.launch.hosts.remote_hosts import LEASE_SECONDS
 from srl.launch.hosts.resources import expect_open_files
 from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.wiring import server, streams_of
+from srl.record.run_record import find_run, read_config, srl_version
 from srl.run.folder import recorded_experiment
 from srl.run.status import read_address, read_outcome
-from srl.run_record import find_run, read_config, srl_version
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.relay import Relay

@@ -17,14 +17,14 @@ import numpy as np
 
 from srl.algorithms.algorithm import Instance
 from srl.algorithms.preprocessing import bound
-from srl.checkpoint import Checkpoints
-from srl.errors import RunError, UserError
-from srl.lazy import jax
-from srl.run_record import RunFolder, read_config, read_specs, recorded_algorithm
-from srl.self_play.fixed import OPPONENTS, Fixed, first_fitting
-from srl.spaces import Space, space_tree, spaces
-from srl.tree import leaves_of, map_tree
-from srl.types import Array, Decision, Policy, Specs, Tree
+from srl.config.fixed import OPPONENTS, Fixed, first_fitting
+from srl.core.errors import RunError, UserError
+from srl.core.lazy import jax
+from srl.core.spaces import Space, space_tree, spaces
+from srl.core.tree import leaves_of, map_tree
+from srl.core.types import Array, Decision, Policy, Specs, Tree
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import RunFolder, read_config, read_specs, recorded_algorithm
 
 ACTING_PARTS = ("params", "n", "observations")
 """The parts of a learner's state that its policy follows from."""
@@ -181,7 +181,7 @@ def _read(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
     instance = instances[name]
     try:
         if file.parent.name == OPPONENTS:
-            from srl.self_play.opponent_pool import OpponentPool
+            from srl.record.opponent_pool import OpponentPool
 
             like = {other: jax.eval_shape(i.policy, _state(i)) for other, i in instances.items()}
             return OpponentPool(file.parents[1]).read(int(file.stem), like)[name]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from srl.experiment import Experiment
-from srl.lazy import jax, jnp
+from srl.config.experiment import Experiment
+from srl.core.lazy import jax, jnp
+from srl.core.types import Decision, Policy, Timestep, Tree
 from srl.loop.devices import acting_cpu, to_host
 from srl.loop.learning.learner import run_key
 from srl.loop.policy_set import PolicySet
-from srl.types import Decision, Policy, Timestep, Tree
 
 Newest = Callable[[tuple[int, int]], tuple[np.ndarray, Mapping[str, Policy]]]
 """Gives the newest version, int32 [2], and its policies, waiting for the version given or later."""

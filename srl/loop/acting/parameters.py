@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from srl.lazy import jax
+from srl.core.lazy import jax
 from srl.loop.devices import to_host
 from srl.loop.policy_set import PolicySet
 from srl.loop.wiring import Endpoints

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from srl.config.experiment import Experiment
+from srl.core.lazy import jax
+from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.nodes import ACTED_ON
-from srl.experiment import Experiment
-from srl.lazy import jax
 from srl.loop.acting.parameters import Source
 from srl.loop.busy_time import BusyTime
 from srl.loop.devices import to_host
@@ -29,8 +31,6 @@ from srl.streams.tickets import Ticket
 from srl.streams.transport import Listener, Peer
 from srl.streams.transport.message import JOINED, LEFT, Message, Refused
 from srl.streams.transport.schema import check, reject
-from srl.tree import copy_tree, leaves_of, map_tree
-from srl.types import Decision, Timestep, Tree
 
 
 def inference_layout(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from srl.algorithms import Algorithm
-from srl.checkpoint import Checkpoints
-from srl.lazy import jax
+from srl.config.fixed import Fixed
+from srl.core.lazy import jax
+from srl.core.types import Policy, Specs
 from srl.loop.acting.fixed_acting import states_that_act
 from srl.loop.policy_set import PolicySet
-from srl.self_play.fixed import Fixed
-from srl.types import Policy, Specs
+from srl.record.checkpoint import Checkpoints
 
 
 def acting_policy_set(

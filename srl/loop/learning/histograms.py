@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from srl.algorithms import State
-from srl.lazy import jax, optax
+from srl.core.lazy import jax, optax
+from srl.core.tree import leaves_of, names_of
+from srl.core.types import Tree
 from srl.tracking.tracker import Histogram
-from srl.tree import leaves_of, names_of
-from srl.types import Tree
 
 
 def histograms_of(states: Mapping[str, State]) -> dict[str, Histogram]:

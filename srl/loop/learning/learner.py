@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from srl.block_files import Files
-from srl.errors import UserError
-from srl.experiment import Experiment
-from srl.lazy import jax, jnp
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.schedule import Schedule
+from srl.core.tree import map_tree
+from srl.core.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 from srl.loop.devices import local_devices, several_devices
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
 from srl.loop.learning.progress import Progress
@@ -24,12 +26,10 @@ from srl.loop.opponents import Opponents, opponents
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
 from srl.pools.timestep_arrays import empty_timestep
-from srl.schedule import Schedule
+from srl.record.block_files import Files
 from srl.streams.batch import Batch, batch_spec
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
-from srl.tree import map_tree
-from srl.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 
 logger = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from srl.episodes import EpisodeWindow
-from srl.errors import RunError
-from srl.lazy import jax
+from srl.core.episodes import EpisodeWindow
+from srl.core.errors import RunError
+from srl.core.lazy import jax
+from srl.core.tree import map_tree
+from srl.core.types import Metrics, Specs, Timestep, Tree
 from srl.loop.busy_time import BusyTime
 from srl.loop.learning.bottleneck import bottleneck
 from srl.loop.opponents import Opponents
 from srl.loop.projection import Gathered
-from srl.tree import map_tree
-from srl.types import Metrics, Specs, Timestep, Tree
 
 
 class Progress:

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl import array_file, block_files
 from srl.algorithms.replay import Replay
-from srl.array_file import Unreadable, named_leaves
-from srl.block_files import Blocks, Files
-from srl.errors import RunError, Unwritable, UserError
-from srl.files import parse_json
-from srl.lazy import jax
+from srl.core.errors import RunError, Unwritable, UserError
+from srl.core.lazy import jax
+from srl.core.types import Array, Tree
 from srl.loop.devices import local_devices
+from srl.record import array_file, block_files
+from srl.record.array_file import Unreadable, named_leaves
+from srl.record.block_files import Blocks, Files
+from srl.record.files import parse_json
 from srl.system.shared_memory import available_bytes, memory_bytes, size_text
-from srl.types import Array, Tree
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from srl.lazy import jax
+from srl.core.lazy import jax
+from srl.core.types import Tree, Unroll
 from srl.loop.learning.tree_vectors import tree_of, vectors_of
 from srl.system.gpus import jax_gpus
-from srl.types import Tree, Unroll
 
 HEARTBEAT_SECONDS = 20
 """The least time after which the others give up a replica that is silent."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from srl.lazy import jax, jnp
-from srl.types import Array
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array
 
 Vectors = Mapping[str, Array]
 """The numbers of a tree, one vector for each type, by the type's name."""

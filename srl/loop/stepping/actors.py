@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from srl.core.types import Tree
 from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered, Projection
@@ -18,7 +19,6 @@ from srl.loop.wiring import Endpoints
 from srl.pools import Pool
 from srl.streams.group_state import Stopped
 from srl.streams.inference import RemoteActing
-from srl.types import Tree
 
 
 class OneGroup:

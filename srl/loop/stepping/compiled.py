@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from srl.config.experiment import Experiment
+from srl.core.lazy import jax
+from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.loop import Interact
 from srl.dataflow.plans import compiles_unrolls
-from srl.experiment import Experiment
-from srl.lazy import jax
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.policy_set import PolicySet
 from srl.loop.stepping.group import Group, Unrolls
 from srl.loop.stepping.program_pool import ProgramPool
 from srl.loop.stepping.traced import Interaction, TracedSteps
 from srl.pools import Pool
-from srl.types import Decision, Timestep, Tree
 
 
 class UnrollPrograms:

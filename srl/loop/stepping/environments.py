@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
+from srl.core.types import Specs, Tree
 from srl.loop import projection
 from srl.loop.learning.learner import Learner
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
 from srl.streams.batch import Batch
-from srl.types import Specs, Tree
 
 
 class Environments(projection.Environments, Protocol):

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.loop import Interact
 from srl.loop.policy_set import PolicySet
 from srl.pools import Pool, Rows
 from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import Batch
-from srl.tree import copy_tree, leaves_of, map_tree
-from srl.types import Decision, Timestep, Tree
 
 ACTIVITIES: tuple[str, ...] = ("step", "act", "unroll", "inference wait", "send wait")
 """What an actor's time goes to; "unroll" is all of a compiled one."""

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
+from srl.core.tree import map_tree
+from srl.core.types import Policy, Specs, Tree
 from srl.loop.acting.local_acting import LocalActing, compiled_act
 from srl.loop.learning.learner import Learner, batch_specs
 from srl.loop.projection import Gathered
@@ -19,8 +21,6 @@ from srl.loop.stepping.unrolls import OwnUnrolls
 from srl.pools import Pool
 from srl.pools.timestep_arrays import aligned_zeros
 from srl.streams.batch import Batch, widened
-from srl.tree import map_tree
-from srl.types import Policy, Specs, Tree
 
 
 class LocalEnvironments:

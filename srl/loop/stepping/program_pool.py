@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from srl.config.experiment import Experiment
+from srl.core.errors import RunError
+from srl.core.lazy import jax, jnp
+from srl.core.types import Timestep, Tree
 from srl.dataflow.plans import programs_need_cpu
-from srl.errors import RunError
-from srl.experiment import Experiment
-from srl.lazy import jax, jnp
 from srl.loop.stepping.group import group_state
 from srl.loop.stepping.traced import Interaction
 from srl.pools import Pool
-from srl.types import Timestep, Tree
 
 _CODES = ("INTERNAL", "INVALID_ARGUMENT", "FAILED_PRECONDITION")
 """The codes of XLA's errors with which calls of a pool fail."""

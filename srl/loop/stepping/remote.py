@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from srl.core.types import Specs, Tree
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, serve_policies
 from srl.loop.learning.learner import Learner, batch_specs
@@ -20,7 +21,6 @@ from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
 from srl.streams.transport import Listener, listen
 from srl.system.gpu_switches import gpu_choice
-from srl.types import Specs, Tree
 
 _ACTING = "acting"
 """The kind under which the time of the learner's thread is reported that acts for others."""

@@ -7,7 +7,8 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 
-from srl.experiment import Experiment
+from srl.config.experiment import Experiment
+from srl.core.types import Specs
 from srl.loop.learning.learner import Learner, bind_policy_set
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stepping.actors import ActorThreads
@@ -19,7 +20,6 @@ from srl.streams.batch import Batch
 from srl.streams.transport.message import Identity
 from srl.system.gpu_switches import gpu_choice
 from srl.system.gpus import jax_gpus
-from srl.types import Specs
 
 
 class ThreadEnvironments(RemoteEnvironments):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Decision, Timestep, Tree
 from srl.dataflow.loop import Interact
-from srl.lazy import jax, jnp
 from srl.loop.policy_set import PolicySet
-from srl.types import Array, Decision, Timestep, Tree
 
 
 class Steps(Protocol):

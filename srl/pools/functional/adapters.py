@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from srl.errors import RunError, UserError, described
+from srl.core.errors import RunError, UserError, described
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.library import PREFIX
 

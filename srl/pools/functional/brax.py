@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, imported
-from srl.types import Array, Tree
 
 
 class Brax:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import gymnasium
 
-from srl.types import Array, Tree
+from srl.core.types import Array, Tree
 
 
 class Step(NamedTuple):
@@ -28,7 +28,7 @@ class FunctionalEnv(Protocol):
     May also have:
 
     * `agents: tuple[str, ...]`, the names of several agents that share the two spaces;
-    * `agent_spaces`, as that of `srl.types.Specs`, where agents' own ones are smaller;
+    * `agent_spaces`, as that of `srl.core.types.Specs`, where agents' own ones are smaller;
     * `max_episode_steps: int`, the length at which pools truncate episodes;
     * `statistics: tuple[str, ...]`, names of what `statistics_of(state)` counts, float32 [S].
 

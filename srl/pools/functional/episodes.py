@@ -6,13 +6,13 @@ import math
 from functools import partial
 from typing import Any, NamedTuple
 
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import Space, space_tree
+from srl.core.tree import leaves_of, map_tree
+from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.functional.environment import FunctionalEnv, Step
 from srl.pools.timestep_arrays import empty_timestep
-from srl.spaces import Space, space_tree
-from srl.tree import leaves_of, map_tree
-from srl.types import Array, Specs, Timestep, Tree
 
 
 class PoolState(NamedTuple):

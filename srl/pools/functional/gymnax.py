@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from srl.errors import UserError
-from srl.lazy import jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jnp
+from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, gymnax_space, imported
-from srl.types import Array, Tree
 
 
 class Gymnax:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
-from srl.lazy import jax, jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, gymnax_space, imported
 from srl.pools.python.masks import MASK, num_choices, with_mask
 from srl.pools.python.padding import common_space
-from srl.types import Array, Tree
 
 _MASKS = ("get_avail_actions", "get_legal_moves")
 

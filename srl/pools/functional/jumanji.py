@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
-from srl.lazy import jnp
+from srl.core.errors import UserError
+from srl.core.lazy import jnp
+from srl.core.spaces import choice_counts
+from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, imported
 from srl.pools.python.masks import MASK
-from srl.spaces import choice_counts
-from srl.types import Array, Tree
 
 
 class Jumanji:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
-from srl.extras import install_command
+from srl.core.errors import UserError
+from srl.core.optional_packages import install_command
 
 PREFIX = "jax:"
 

@@ -10,17 +10,17 @@ from gymnasium import spaces
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from srl.errors import RunError, UserError, described
-from srl.lazy import jax, jnp
+from srl.core.errors import RunError, UserError, described
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import inner_bounds, joined_space, outside, space_tree
+from srl.core.tree import leaves_of, map_tree
+from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
 from srl.pools.python.python_pool import slots_of
 from srl.pools.python.simulator import narrowed, observed_space, supported_action
 from srl.pools.timestep_arrays import Row
-from srl.spaces import inner_bounds, joined_space, outside, space_tree
-from srl.tree import leaves_of, map_tree
-from srl.types import Array, Specs, Timestep, Tree
 
 
 class FunctionalPool(Pool):

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from srl.errors import RunError
-from srl.extras import pip_install
+from srl.core.errors import RunError
+from srl.core.optional_packages import pip_install
 
 
 def _load_core() -> Any:

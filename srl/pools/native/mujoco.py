@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 MODELS = {
     "Ant-v5": "ant.xml",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 
 def resolve_plugin(name: str, load: Callable[[str], list[str]]) -> str:

@@ -11,14 +11,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
+from srl.core.spaces import narrow_dtype, outside
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.native.core import core
 from srl.pools.native.mujoco import core_options
 from srl.pools.native.plugins import resolve_plugin
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
 from srl.pools.timestep_arrays import Row, empty_timestep
-from srl.spaces import narrow_dtype, outside
-from srl.types import Specs, Timestep, Tree
 
 if TYPE_CHECKING:
     from srl.pools.native.xla import Xla

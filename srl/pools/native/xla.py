@@ -28,10 +28,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from srl.errors import RunError, UserError
-from srl.extras import pip_install
-from srl.lazy import jax, jnp
-from srl.types import Array, Specs, Timestep, Tree
+from srl.core.errors import RunError, UserError
+from srl.core.lazy import jax, jnp
+from srl.core.optional_packages import pip_install
+from srl.core.types import Array, Specs, Timestep, Tree
 
 
 class CallablePool(Protocol):

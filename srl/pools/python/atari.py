@@ -16,8 +16,8 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import UserError
-from srl.extras import install_command
+from srl.core.errors import UserError
+from srl.core.optional_packages import install_command
 
 _PREFIX = "atari:"
 FRAME_STACK = 4

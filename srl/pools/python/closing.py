@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from srl.errors import described
+from srl.core.errors import described
 from srl.system.started import StartedHere
 
 CLOSE_SECONDS = 5.0

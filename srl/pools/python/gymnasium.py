@@ -9,7 +9,10 @@ from typing import Any
 
 import gymnasium
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.spaces import has_choices, space_tree
+from srl.core.tree import map_tree
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -30,9 +33,6 @@ from srl.pools.python.simulator import (
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
-from srl.spaces import has_choices, space_tree
-from srl.tree import map_tree
-from srl.types import Specs, Timestep, Tree
 
 
 class GymnasiumSimulator(Simulator):

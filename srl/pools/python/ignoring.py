@@ -9,7 +9,7 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 
 def without_parts(env: Any, names: tuple[str, ...], source: str) -> Any:

@@ -14,9 +14,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
+from srl.core.errors import UserError
+from srl.core.spaces import choice_counts, has_choices
 from srl.pools.python.simulator import InvalidOutput
-from srl.spaces import choice_counts, has_choices
 
 MASK = "action_mask"
 

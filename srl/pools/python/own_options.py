@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.pools.python.wrappers import Wrapper
 
 OPTIONS = ("wrappers", "metrics", "ignore")

@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
-from srl.spaces import corner, space_tree
-from srl.tree import map_tree
-from srl.types import Tree
+from srl.core.errors import UserError
+from srl.core.spaces import corner, space_tree
+from srl.core.tree import map_tree
+from srl.core.types import Tree
 
 
 def common_space(own: Mapping[str, gymnasium.Space], kind: str, name: str) -> gymnasium.Space:

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError
-from srl.extras import install_command, pip_install
+from srl.core.errors import UserError
+from srl.core.optional_packages import install_command, pip_install
+from srl.core.spaces import has_choices, outside, own_action
+from srl.core.tree import leaves_of, map_tree
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.python.masks import (
     MASK,
     add_mask,
@@ -29,9 +32,6 @@ from srl.pools.python.simulator import (
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
-from srl.spaces import has_choices, outside, own_action
-from srl.tree import leaves_of, map_tree
-from srl.types import Specs, Timestep, Tree
 
 
 def parallel_maker(path: str) -> Callable[..., Any]:

@@ -10,15 +10,15 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
+from srl.core.spaces import corner, has_choices, limits, outside, space_tree
+from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.pool import as_actions, as_array, checked_seed
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.stepper import Control, Failure, Target
 from srl.pools.timestep_arrays import Row, empty_timestep
-from srl.spaces import corner, has_choices, limits, outside, space_tree
-from srl.tree import copy_tree, leaves_of, map_tree
-from srl.types import Specs, Timestep, Tree
 
 
 class PythonPool(ExclusivePool):

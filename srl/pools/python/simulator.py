@@ -13,11 +13,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.errors import UserError, formatted
+from srl.core.errors import UserError, formatted
+from srl.core.spaces import has_choices, joined_space, narrow_dtype, space_tree
+from srl.core.tree import leaves_of, map_tree
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.timestep_arrays import ARRAY_SPACES
-from srl.spaces import has_choices, joined_space, narrow_dtype, space_tree
-from srl.tree import leaves_of, map_tree
-from srl.types import Specs, Timestep, Tree
 
 
 class Simulator(ABC):

@@ -12,7 +12,8 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from srl.errors import RunError, UserError, described
+from srl.core.errors import RunError, UserError, described
+from srl.core.types import Specs
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
 from srl.pools.python.atari import atari_maker, atari_spec, game_of, is_atari
 from srl.pools.python.closing import close_each
@@ -22,7 +23,6 @@ from srl.pools.python.own_options import split_options
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
 from srl.pools.python.simulator import Simulator
 from srl.pools.python.wrappers import wrapped
-from srl.types import Specs
 
 _PETTINGZOO = "pettingzoo:"
 _VECTOR = "vector:"

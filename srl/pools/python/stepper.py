@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.errors import described
+from srl.core.errors import described
+from srl.core.spaces import space_tree
+from srl.core.tree import leaves_of, map_tree, rows_of
+from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.python.simulator import InvalidOutput, Simulator
 from srl.pools.timestep_arrays import Allocate, aligned_zeros
-from srl.spaces import space_tree
-from srl.tree import leaves_of, map_tree, rows_of
-from srl.types import Array, Specs, Timestep, Tree
 
 
 class Control(NamedTuple):

@@ -23,7 +23,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from srl.errors import RunError, UserError, described
+from srl.core.errors import RunError, UserError, described
+from srl.core.spaces import choice_counts, has_choices, limits
+from srl.core.tree import leaves_of, map_tree
+from srl.core.types import Specs, Timestep, Tree
 from srl.pools.python.closing import close_here
 from srl.pools.python.ignoring import without_parts
 from srl.pools.python.masks import (
@@ -57,10 +60,7 @@ from srl.pools.python.stepper import Episodes, Failure, empty_control
 from srl.pools.python.wrappers import wrapped
 from srl.pools.python.writer import observation_writer
 from srl.pools.timestep_arrays import Row, empty_observation
-from srl.spaces import choice_counts, has_choices, limits
 from srl.system.started import StartedHere
-from srl.tree import leaves_of, map_tree
-from srl.types import Specs, Timestep, Tree
 
 _SEEDS = 2**31
 """Simulators in C++ take no larger seeds."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 Wrapper = str | Callable[[Any], Any]
 """A callable that takes an environment and gives one, or a text that names it, with arguments if

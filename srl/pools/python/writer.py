@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.core.spaces import limits, narrow_dtype, outside
+from srl.core.types import Tree
 from srl.pools.python.simulator import InvalidOutput
 from srl.pools.timestep_arrays import empty_observation
-from srl.spaces import limits, narrow_dtype, outside
-from srl.types import Tree
 
 Writer = Callable[[Any, Tree, Any], None]
 """Copies a value into one row, by its index, of a tree of arrays; raises `InvalidOutput` where the

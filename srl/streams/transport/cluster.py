@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.streams.transport.interface import Listener, Peer, PolledListener
 from srl.streams.transport.message import JOINED, LEFT, Message
 from srl.streams.transport.network import NetworkListener

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from srl.errors import expect
+from srl.core.errors import expect
 from srl.streams.transport.interface import Connection, Listener
 from srl.streams.transport.message import Identity
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NoReturn, Self, TypeVar
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams.transport.message import JOINED, LEFT, Identity, Message, Refused, as_bytes, demand
 
 log = logging.getLogger(__name__)

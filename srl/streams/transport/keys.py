@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 
 VARIABLE = "SRL_KEYS"
 """The environment variable with a run's keys, where its folder cannot be read."""

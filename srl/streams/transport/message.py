@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 
 Body = bytes | bytearray | memoryview | np.ndarray
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import zmq
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
 from srl.streams.transport.interface import check_size
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import HEADER_BYTES, Identity, Message, as_bytes, encode

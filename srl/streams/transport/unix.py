@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams.transport.interface import (
     Connection,
     Disconnected,

@@ -3,12 +3,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from srl.core.errors import UserError
 from srl.envs.hide_and_seek.camera import Camera
 from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.envs.hide_and_seek.drawing import draw
 from srl.envs.hide_and_seek.render import Painter, Renderer, painter
 from srl.envs.hide_and_seek.scene import HIDERS, SEEKERS, TEAM_COLORS, Scene
-from srl.errors import UserError
 from srl.pools import make_pool
 
 

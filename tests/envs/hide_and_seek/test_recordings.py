@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from srl.core.errors import UserError
 from srl.envs.hide_and_seek import verify
 from srl.envs.hide_and_seek.recording import Recording
-from srl.errors import UserError
 
 RECORDINGS = sorted(Path(__file__).with_name("recordings").glob("*.npz"))
 QUADRANT = next(path for path in RECORDINGS if path.stem == "quad_2v2_31")

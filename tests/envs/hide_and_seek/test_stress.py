@@ -6,10 +6,10 @@ import hashlib
 import numpy as np
 import pytest
 
+from srl.core.tree import leaves_of
 from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.envs.hide_and_seek.scene import TASKS
 from srl.pools import make_pool
-from srl.tree import leaves_of
 
 NUM_ENVS = 50
 CUBE_HALF = 0.25

@@ -6,14 +6,14 @@ import jax
 import numpy as np
 import pytest
 
+from srl.core.errors import UserError
+from srl.core.tree import leaves_of
 from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.envs.hide_and_seek.drawing import draw
 from srl.envs.hide_and_seek.render import Painter
 from srl.envs.hide_and_seek.scene import TASKS, Scene
-from srl.errors import UserError
 from srl.networks import EntityAttention
 from srl.pools import make_pool
-from srl.tree import leaves_of
 
 VARIANTS = {
     **{task: HideAndSeek(task=task) for task in TASKS},

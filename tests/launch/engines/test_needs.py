@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
 from srl.dataflow import plans
 from srl.dataflow.plan import Fragment
-from srl.errors import UserError
-from srl.experiment import load_experiment
 from srl.launch.engines.engine import parts_of
 from srl.launch.engines.needs import MIB, fitted, needs_of
 from srl.launch.engines.slurm_room import Node, Room, refuse_too_much

@@ -1,6 +1,6 @@
 import pytest
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.engines.packed_run import PackedRun
 from srl.launch.engines.ray_host import config_hash
 from srl.run.folder import create_run, open_run

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from srl.cli import main
-from srl.errors import UserError
+from srl.api.cli import main
+from srl.core.errors import UserError
 from srl.launch.engines.engine import Part
 from srl.launch.engines.ray_job import bundles, refuse_too_much
 

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.controller import Controller
 from srl.launch.hosts import remote_hosts
 from srl.launch.hosts.messages import SCHEMAS, HostCard, HostMessage, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
 from srl.launch.processes import _Screen
+from srl.record.run_record import read_config, srl_version
 from srl.run.display import Display
 from srl.run.folder import create_run
 from srl.run.status import read_address
-from srl.run_record import read_config, srl_version
 from srl.streams import Identity, Message, Refused, connect
 from srl.streams.transport.keys import create_keys
 from srl.workers import message_schemas

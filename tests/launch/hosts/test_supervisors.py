@@ -12,11 +12,11 @@ from contextlib import ExitStack, closing
 import pytest
 from watching import account, processes
 
-from srl.checkpoint import Checkpoints
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
 from srl.launch.engines import slurm
 from srl.launch.engines.engine import parts_of
 from srl.launch.hosts import supervisor
+from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
 from srl.streams.transport.keys import create_keys
 from srl.system.child_process import program_command

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srl.algorithms import PPO
+from srl.config.experiment import Experiment
 from srl.dataflow.plans import decoupled, env_servers
-from srl.experiment import Experiment
 from srl.loop.acting.assignment import assignment
 from srl.loop.wiring import Endpoints
 from srl.streams.transport.message import Identity

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from small_runs import CARTPOLE
 
-from srl.bench.act_peer import serve
-from srl.bench.alone import first_timestep
-from srl.errors import RunError
+from srl.core.errors import RunError
+from srl.extras.bench.act_peer import serve
+from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published, Received
 from srl.loop.learning.learner import Learner
 from srl.streams.group_state import STATE_BYTES

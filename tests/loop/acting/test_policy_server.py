@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_runs import CARTPOLE
 
-from srl.bench.alone import first_timestep
+from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
 from srl.loop.learning.learner import Learner, batch_specs

@@ -8,12 +8,12 @@ import pytest
 from small_runs import GAME, assert_same
 from tiny_parts import SPECS, TINY, empty_batches
 
-from srl.bench.alone import first_timestep
+from srl.core.tree import map_tree
 from srl.dataflow import plans
+from srl.extras.bench.alone import first_timestep
 from srl.loop.learning.learner import Learner
 from srl.loop.projection import Gathered, Projection
 from srl.loop.stepping.local import LocalEnvironments
-from srl.tree import map_tree
 
 PLAIN = replace(TINY, plan=plans.replicated(1))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny_parts import SECONDS, SPECS, TINY, empty_batches
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import bind_policy_set
 from srl.loop.learning.progress import Progress

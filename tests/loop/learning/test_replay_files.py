@@ -11,12 +11,12 @@ from small_runs import CARTPOLE, assert_same, train
 from srl import UserError
 from srl.algorithms import DQN, SAC
 from srl.algorithms.replay import Replay
-from srl.block_files import Blocks
-from srl.checkpoint import Checkpoints
 from srl.loop.fused import Fused
 from srl.loop.learning.replay_files import ReplayFiles
 from srl.loop.training import local_training
 from srl.networks import MLP
+from srl.record.block_files import Blocks
+from srl.record.checkpoint import Checkpoints
 
 SETTINGS = {"network": MLP(width=8), "unroll_length": 4, "batch_size": 16, "warm_up": 64}
 DQN_RUN = replace(

@@ -9,7 +9,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from tiny_parts import ENVS, SECONDS, SPECS, TINY, Ends, by_threads, wait_until, with_program
 
 from srl import make_pool
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.loop.learning.learner import Learner
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.threads import ThreadEnvironments

@@ -9,8 +9,9 @@ import pytest
 from small_runs import assert_same
 from tiny_parts import ENVS, SPECS, TINY, empty_batches, run_pass, with_program
 
-from srl.bench.alone import first_timestep
-from srl.errors import RunError
+from srl.core.errors import RunError
+from srl.core.tree import map_tree
+from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
 from srl.loop.learning.learner import Learner, run_key
@@ -19,7 +20,6 @@ from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
 from srl.networks import MLP
-from srl.tree import map_tree
 
 LENGTH, CHUNK = 8, 4
 EXPERIMENT = replace(

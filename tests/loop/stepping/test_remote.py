@@ -10,12 +10,12 @@ import pytest
 from small_runs import assert_same
 from tiny_parts import SECONDS, SPECS, TINY, Ends, run_pass, wait_until, with_program
 
+from srl.core.tree import map_tree
 from srl.loop.acting.local_acting import compiled_act
 from srl.loop.learning.learner import Learner
 from srl.loop.projection import Projection
 from srl.loop.stepping.local import LocalEnvironments
 from srl.streams.group_state import Stopped
-from srl.tree import map_tree
 
 BACKWARD = with_program(TINY, "4,4:1")
 """Two unrolls of a policy, of which the second is learned from first."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from srl import UserError, make_pool
-from srl.tree import leaves_of, map_tree
+from srl.core.tree import leaves_of, map_tree
 
 HERE = str(Path(__file__).parent)
 

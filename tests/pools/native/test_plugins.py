@@ -13,7 +13,7 @@ import pytest
 
 import srl
 from srl import RunError, UserError, make_pool
-from srl.cli import main
+from srl.api.cli import main
 from srl.system.child_process import program_command
 
 ROOT = Path(__file__).parents[3]

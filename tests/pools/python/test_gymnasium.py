@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from srl import RunError, UserError, make_pool
-from srl.errors import explained
+from srl.core.errors import explained
 
 
 class Counting(gymnasium.Env):

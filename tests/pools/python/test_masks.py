@@ -9,7 +9,7 @@ from masked_envs import DISCRETE, MULTI, Masked, MaskedBox
 from unnamed_masks import Unnamed
 
 from srl import RunError, UserError, make_pool
-from srl.cli import main
+from srl.api.cli import main
 from srl.run.metrics import read_metrics
 
 

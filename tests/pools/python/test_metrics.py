@@ -7,9 +7,9 @@ import pytest
 from reporting_envs import LENGTH, Pair, Reporting
 
 from srl import RunError, UserError, make_pool, make_vec
-from srl.cli import main
-from srl.episodes import EpisodeWindow
-from srl.types import Specs
+from srl.api.cli import main
+from srl.core.episodes import EpisodeWindow
+from srl.core.types import Specs
 
 TEXTS = ["mission", "hint"]
 

@@ -5,9 +5,9 @@ import pytest
 from gymnasium import spaces
 
 from srl import UserError
+from srl.core.tree import leaves_of
 from srl.pools.python.padding import common_space, crop
 from srl.pools.timestep_arrays import empty_observation
-from srl.tree import leaves_of
 
 BOX = spaces.Box(-1, 1, (2, 3))
 ALIKE = {

@@ -11,12 +11,12 @@ from relay import AGENTS, SIZES, STAYS, Relay
 
 from srl import RunError, UserError, make_pool
 from srl.algorithms import PPO
-from srl.cli import main
+from srl.api.cli import main
+from srl.core.types import Unroll
 from srl.loop.policy_set import assign
 from srl.networks import MLP
 from srl.pools import ParallelPool
 from srl.run.metrics import read_metrics
-from srl.types import Unroll
 
 
 def play(pool, steps, seed=0):

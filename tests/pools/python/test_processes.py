@@ -320,7 +320,7 @@ def test_a_script_needs_no_guard_and_its_own_class_and_folder_are_found(tmp_path
 
 
 def test_a_function_of_an_experiment_file_is_made_in_the_workers(pools, tmp_path):
-    from srl.experiment import load_experiment
+    from srl.config.experiment import load_experiment
 
     (tmp_path / "file.py").write_text(
         "from srl import Experiment\n"

@@ -20,8 +20,8 @@ from simulator_starting_envs import (
 )
 
 from srl import RunError, make_pool
-from srl.check_env.child import findings_of_child
-from srl.check_env.report import Settings
+from srl.extras.check_env.child import findings_of_child
+from srl.extras.check_env.report import Settings
 
 # Environments that cannot be closed have not waited for what they started.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -12,7 +12,7 @@ from peculiar_envs import Peculiar
 
 from srl import Experiment
 from srl.algorithms import PPO
-from srl.cli import main
+from srl.api.cli import main
 from srl.loop.training import local_training
 from srl.networks import MLP
 

@@ -15,9 +15,9 @@ from masked_envs import DISCRETE, MULTI, Masked
 
 from srl import Experiment, RunError, UserError, make_pool
 from srl.algorithms import PPO
+from srl.core.tree import leaves_of
 from srl.loop.training import local_training
 from srl.networks import MLP
-from srl.tree import leaves_of
 
 MODES = list(AutoresetMode)
 

@@ -8,8 +8,8 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 from srl import UserError, make_pool
-from srl.console.arguments import Arguments
-from srl.experiment import load_experiment
+from srl.config.experiment import load_experiment
+from srl.core.console.arguments import Arguments
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
 

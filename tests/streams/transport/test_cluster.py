@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.unix import this_host

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from srl.errors import RunError, UserError
+from srl.core.errors import RunError, UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, Refused, connect, listen
 from srl.streams.transport.message import MOST_COUNTS
 from srl.streams.transport.schema import reject

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.streams.transport.keys import (
     VARIABLE,
     Keys,

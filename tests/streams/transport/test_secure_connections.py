@@ -11,7 +11,7 @@ import pytest
 import zmq
 from tcp_relay import Relay
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import encode

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zmq
 
-from srl.errors import RunError
+from srl.core.errors import RunError
 from srl.streams import JOINED, LEFT, Identity, Message, Refused, connect, listen
 from srl.streams.transport.message import HEADER_BYTES, encode
 from srl.streams.transport.unix import INLINE_BYTES

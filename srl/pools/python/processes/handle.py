@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.types import Specs
 from srl.pools.python.closing import CLOSE_SECONDS
 from srl.pools.python.processes.protocol import CommandKind, receive_message, send_command
 from srl.system.child_process import (
@@ -26,7 +27,6 @@ from srl.system.child_process import (
     python_stack,
 )
 from srl.system.started import Offspring
-from srl.types import Specs
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 _STDERR_BYTES = 8_000  # kept of each worker

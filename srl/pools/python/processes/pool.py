@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from srl.errors import RunError, UserError, WorkerLost
+from srl.core.errors import RunError, UserError, WorkerLost
+from srl.core.tree import leaves_of
 from srl.pools.python.processes.handle import ProcessHandle, end_all
 from srl.pools.python.processes.protocol import (
     FAILED,
@@ -34,7 +35,6 @@ from srl.system.child_process import process_state
 from srl.system.cores import current_core, own_core
 from srl.system.open_files import expect_room
 from srl.system.started import Offspring
-from srl.tree import leaves_of
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import gymnasium
 
-from srl.errors import UserError
+from srl.core.errors import UserError
 from srl.pools.python.simulator import Simulator
 from srl.pools.python.sources import SimulatorSource, make_simulators, source_name
 

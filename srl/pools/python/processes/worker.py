@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from srl.errors import UserError, described, explained, foreign_frames
+from srl.core.errors import UserError, described, explained, foreign_frames
 from srl.pools.python.closing import close_each
 from srl.pools.python.processes.protocol import (
     FAILED,

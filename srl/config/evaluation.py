@@ -1,0 +1,91 @@
+"""The settings of evaluation while a run trains.
+
+    experiment = Experiment(..., evaluation=Evaluation(episodes=20, target=475))
+
+Importing this loads neither jax nor flax: experiment files do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from srl.core.errors import UserError, expect, expect_number
+from srl.core.settings import Settings
+from srl.pools import EnvConfig, NamedEnv
+
+_LARGEST = 1e300  # a return may have any size, but has to be a number
+Actions = Literal["greedy", "sampled", "both"]
+
+
+@dataclass(frozen=True)
+class Evaluation(Settings):
+    """Whole episodes of versions of the policies, played by a process beside the run."""
+
+    episodes: int = 20
+    """How many episodes each version is evaluated by."""
+    every: int = 0
+    """Updates from one version to the next; 0 takes those of report lines. While a version is being
+    evaluated none is put aside: the newest comes next."""
+    actions: Actions = "greedy"
+    """The most probable actions, actions drawn as in training, or both: then the metrics of drawn
+    actions are in eval/sampled/."""
+    seed: int = 0
+    """The seed of the environments and of the drawing; all versions meet the same."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the environment in which evaluation differs from training, by name; what agents
+    observe and do has to stay the same. As arguments: --evaluation.options.NAME VALUE."""
+    metric: str = "return"
+    """Which of eval/* decides which version is the best; more is better."""
+    target: float | None = None
+    """Ends the run as soon as a version's metric is at least this."""
+    video: bool = False
+    """Whether an episode of each evaluated version is filmed, into the run's videos/: its first 20
+    seconds. The newest 20 such films stay."""
+    share: float = 0.03
+    """Share of the processors' time that evaluation may take; 1 for all of it, with the priority of
+    training."""
+    last_seconds: float = 120.0
+    """Seconds that the run waits at its end for the evaluation of its last version, which then gets
+    as much of the processors as it takes; 0 does not wait."""
+
+    def validate(self) -> None:
+        """Raises UserError where a setting is out of its limits."""
+        expect_number("evaluation.episodes", self.episodes, 1, 100_000)
+        expect_number("evaluation.every", self.every, 0)
+        known = get_args(Actions)
+        expect(self.actions in known, "evaluation.actions", self.actions, " or ".join(known))
+        expect_number("evaluation.seed", self.seed, 0, 2**32 - 1)
+        good = isinstance(self.options, Mapping)
+        expect(good, "evaluation.options", self.options, 'values by name: {"horizon": 240}')
+        good = isinstance(self.metric, str) and bool(self.metric) and "eval/" not in self.metric
+        expect(good, "evaluation.metric", self.metric, "a name such as return, for eval/return")
+        if self.target is not None:
+            expect_number("evaluation.target", self.target, -_LARGEST, _LARGEST)
+        expect_number("evaluation.share", self.share, 1e-3, 1.0)
+        expect_number("evaluation.last_seconds", self.last_seconds, 0.0)
+
+    def environment(self, env: Any) -> Any:
+        """Training's environment, with the options of evaluation.
+
+        Raises:
+            UserError: If it has no such option.
+        """
+        if not self.options:
+            return env
+        if isinstance(env, str | NamedEnv):
+            name, options = (env, {}) if isinstance(env, str) else (env.id, env.options())
+            return NamedEnv(name, {**options, **self.options})
+        if not isinstance(env, EnvConfig):
+            raise UserError(
+                "evaluation.options: the environment is a function, which has no options; name it "
+                "by an id such as module:Name-v0"
+            )
+        known = [field.name for field in fields(env)]
+        if unknown := [name for name in self.options if name not in known]:
+            raise UserError(
+                f"evaluation.options: {type(env).__name__} has no option {unknown[0]!r}; it has "
+                f"{', '.join(known)}"
+            )
+        return replace(env, **self.options)

@@ -1,0 +1,471 @@
+"""An experiment: everything that a training run is, as one value.
+
+    experiment = Experiment(name="cartpole", env="CartPole-v1", num_envs=64, env_steps=300_000)
+
+A file holds it at module level and `srl run FILE` trains it. Workers import the same file and
+apply the same overrides, so nothing is pickled; importing one loads neither jax nor flax.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import gymnasium
+
+from srl.algorithms import PPO, Algorithm
+from srl.config.evaluation import Evaluation
+from srl.config.fixed import Fixed, expect_policies, pinned_policies
+from srl.config.overrides import override
+from srl.config.self_play import SelfPlay
+from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
+from srl.core.config_values import import_folders
+from srl.core.declared import expect_declared
+from srl.core.errors import PlanError, UserError, expect, expect_number
+from srl.core.settings import Settings
+from srl.dataflow.graph import Graph
+from srl.dataflow.plan import Plan, num_groups
+from srl.dataflow.plans import IN_PROGRAMS, resolve
+from srl.dataflow.rules import check
+from srl.dataflow.trace import trace
+from srl.pools import EnvConfig
+from srl.pools.make import LONGEST_SECONDS, MOST, expect_source
+from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
+from srl.record.experiment_file import import_file
+from srl.record.files import short_path
+from srl.system.search_path import add_folder
+
+
+@dataclass(frozen=True)
+class Experiment(Settings):
+    """The settings of a training run."""
+
+    name: str
+    """Names the folder of its runs."""
+    env: str | Callable[[], gymnasium.Env] | EnvConfig
+    """An id such as CartPole-v1, native:CartPole-v1, module:Name-v0 or pettingzoo:module, a
+    callable that makes a Gymnasium environment, or an environment's configuration. Options of an
+    id's environment are given as --env.OPTION VALUE, or as NamedEnv(id, options) in a file."""
+    num_envs: int = 64
+    """Environments stepped together."""
+    algorithm: Algorithm = field(default_factory=PPO)
+    """How policies learn."""
+    policies: Mapping[str, str | Fixed] = field(default_factory=lambda: {"*": "policy"})
+    """Patterns of agent names, and the policy that the agents matching each follow: the name of one
+    that is trained, or a fixed one of another run."""
+    self_play: SelfPlay | None = None
+    """Matches with past versions of the policies, and ratings of them; by default none."""
+    evaluation: Evaluation | None = None
+    """Whole episodes of the policies' versions, played beside the run; by default none."""
+    plan: Plan | str | None = None
+    """Which nodes of the training loop run together: a plan, the name of one that ships, or auto,
+    which measures a few. By default the usual one for the kind of environment."""
+    max_staleness: int | None = 0
+    """Updates by which the parameters that act may be older than those that learn from it. 0 is
+    synchronous and reproducible. None never waits for parameters, and lets unrolls begin up to 8
+    updates ahead of the learner, which is as stale as they mostly get."""
+    groups: int = 0
+    """Parts that the environments are divided into, each stepped and acted for together; 0 leaves
+    it to the plan."""
+    env_steps: int = 1_000_000
+    """Trains until so many environment steps are done."""
+    updates: int | None = None
+    """Trains for so many updates instead."""
+    pause_at: int | None = None
+    """Ends for now after so many environment steps; `srl resume --env-steps` goes on. What depends
+    on the length of the run, such as a learning rate that falls, goes by env_steps or updates."""
+    minutes: float | None = None
+    """Ends for now when so many minutes have passed since the start, compiling included: after an
+    update and a checkpoint. `srl resume` goes on, for as many minutes again."""
+    seed: int = 0
+    """The seed of the environments, the networks and the sampling."""
+    threads: int = 0
+    """Threads of the environment pool; 0 takes every core."""
+    workers: int | None = None
+    """Processes that step environments written in Python; by default they are stepped in the
+    trainer's own, one after the other."""
+    step_timeout: float | None = None
+    """Seconds that a step or reset may take in one of these processes; 60 by default."""
+    heartbeat_seconds: float = 60.0
+    """Seconds that a worker process may be silent for, or its main loop take without progress; then
+    it is taken for hung, killed and started again. Until its main loop has begun it may go without
+    progress for 300 at least. A run in one process is only named."""
+    report_every: int = 0
+    """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates, and
+    one line more after the first update."""
+    checkpoint_minutes: float = 5.0
+    """The most minutes between checkpoints: the first is written after the first update, and the
+    next when the run has lasted twice as long as at the one before. One more is written at
+    the end."""
+    keep_checkpoints: int = 5
+    """How many of the newest checkpoints stay."""
+    tags: tuple[str, ...] = ()
+    """Labels of the run, which config.json and trackers have as well."""
+    trackers: tuple[Tracker, ...] = ()
+    """Where metrics and films go, beside the run's folder: wandb, mlflow, prometheus. TensorBoard
+    events are always written."""
+    tracking: Tracking = field(default_factory=Tracking)
+    """How they go there."""
+    on_report: Callable[[Any], Any] | None = None
+    """A function of an `srl.Event`, called at each report: it may stop the run or change it."""
+    on_checkpoint: Callable[[Any], Any] | None = None
+    """Likewise, after each checkpoint."""
+    on_evaluation: Callable[[Any], Any] | None = None
+    """Likewise, at the first report after a version was evaluated."""
+
+    @cached_property
+    def settled_plan(self) -> Plan:
+        """The plan that the run follows: the given one, the named one, or the usual one.
+
+        Raises:
+            PlanError: If it is still to be chosen by measuring.
+        """
+        plan = resolve(self.plan, self)
+        if plan == "auto":
+            raise PlanError("the plan auto has to be measured first; name one")
+        return plan
+
+    @cached_property
+    def settled_algorithm(self) -> Algorithm:
+        """The algorithm, with numbers for the settings that are left to it."""
+        algorithm = self.algorithm.settled(self.num_envs)
+        if not is_atari(self.env_id):
+            return algorithm
+        rewards = REWARDS if algorithm.rewards == "usual" else algorithm.rewards
+        return replace(algorithm, frame_stack=algorithm.frame_stack or FRAME_STACK, rewards=rewards)
+
+    @property
+    def env_id(self) -> str:
+        """The id of the environment; empty of a callable."""
+        return self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The algorithm's loop, without the shapes of its values.
+
+        Raises:
+            PlanError: If the loop is none that can be run.
+        """
+        return trace(self.algorithm)
+
+    @property
+    def action_repeat(self) -> int:
+        """Steps that an environment takes with each action: frame skip."""
+        return self.graph.action_repeat
+
+    @property
+    def taught(self) -> bool:
+        """Whether the loop has a teacher, whose advice comes with decisions."""
+        return "teach" in self.graph.nodes
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of environments that are stepped and acted for together."""
+        return num_groups(self.settled_plan, self)
+
+    @property
+    def steps_per_update(self) -> float:
+        """Steps of all environments for each call of `learn`."""
+        return self.num_envs * self.graph.steps / self.graph.learns
+
+    @property
+    def expected_updates(self) -> int:
+        """Calls of `learn` until the budget is used up."""
+        return self.updates or math.ceil(self.env_steps / self.steps_per_update)
+
+    def validate(self) -> None:
+        """Raises UserError, which names the field, where a value is not what is expected."""
+        expect_declared("experiment", self)
+        name = str(self.name)
+        expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
+        for field_name, limits in _LIMITS.items():
+            may_be_none = field_name in _MAY_BE_NONE
+            expect_number(field_name, getattr(self, field_name), *limits, or_none=may_be_none)
+        self._validate_parts()
+
+    def _validate_parts(self) -> None:
+        expect_source("env", self.env)
+        good = isinstance(self.algorithm, Algorithm)
+        expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
+        self.algorithm.validate()
+        most = int(MOST * self.steps_per_update)
+        expect(
+            self.updates is not None or self.env_steps <= most,
+            "env_steps",
+            self.env_steps,
+            f"at most {most}, which is {MOST} updates",
+        )
+        expect_policies(self.policies)
+        if self.self_play is not None:
+            good = isinstance(self.self_play, SelfPlay)
+            expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
+            self.self_play.validate()
+        if self.evaluation is not None:
+            good = isinstance(self.evaluation, Evaluation)
+            expect(good, "evaluation", self.evaluation, "Evaluation(...), or none")
+            self.evaluation.validate()
+            self.evaluation.environment(self.env)
+        elif self.on_evaluation is not None:
+            raise UserError(
+                "on_evaluation would never be called: the experiment has no evaluation; give it "
+                "evaluation=Evaluation(), or leave out the hook"
+            )
+        expect_texts("tags", self.tags)
+        expect_texts("trackers", self.trackers, NAMES)
+        good = isinstance(self.tracking, Tracking)
+        expect(good, "tracking", self.tracking, "Tracking(...)")
+        self.tracking.validate()
+        for hook, given in ((name, getattr(self, name)) for name in HOOKS.values()):
+            expect(given is None or callable(given), hook, given, "a function of an srl.Event")
+        self._validate_plan()
+
+    @property
+    def fixed(self) -> dict[str, Fixed]:
+        """The policies that are not trained, by the pattern of those agents' names that follow."""
+        return {pattern: p for pattern, p in self.policies.items() if isinstance(p, Fixed)}
+
+    @property
+    def without_hooks(self) -> Experiment:
+        """The experiment without the functions that only the process which leads the run needs."""
+        return replace(self, **dict.fromkeys(HOOKS.values()))
+
+    def _validate_plan(self) -> None:
+        if self.plan == "auto":
+            return
+        plan = self.settled_plan
+        good = isinstance(plan, Plan)
+        expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
+        check(self.graph, plan)
+        self.algorithm.expect_fit(self.graph)
+        if self.self_play is not None and self.graph.learns > 1:
+            raise PlanError(
+                f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
+                "opponents between passes; leave self_play out, or learn once a pass"
+            )
+        learners = plan.fragment("learn").replicas
+        if self.self_play is not None and self.self_play.choice == "hard" and learners > 1:
+            raise PlanError(
+                f"self_play.choice='hard' chooses opponents by the matches of one learner, and the "
+                f"plan {plan.name!r} has {learners}; take another plan, or choice='uniform'"
+            )
+        if self.fixed and (self.self_play is not None or self.taught):
+            other = (
+                "self_play is for" if self.self_play is not None else "the loop calls run.teach for"
+            )
+            raise PlanError(
+                f"policies: a fixed policy plays {', '.join(self.fixed)}, and {other} agents that "
+                "a trained policy plays; leave out one of the two"
+            )
+        if self.self_play is not None and self.taught:
+            raise PlanError(
+                "the loop calls run.teach, and past versions of policies get no advice; leave out "
+                "self_play or that call"
+            )
+        num_groups(plan, self)
+        if plan.fragment("step").compiled and not self.env_id.startswith(IN_PROGRAMS):
+            whole = plan.is_one_program
+            what = f"the plan {plan.name!r}" if whole else plan.home("step")
+            cure = "take another plan, such as threads" if whole else "leave compiled off"
+            raise PlanError(
+                f"{what} is compiled, and only native environments can be stepped from inside a "
+                f"program, and those in JAX; {self.env_id or self.env!r} is not native: {cure}"
+            )
+
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+HOOKS = {"report": "on_report", "checkpoint": "on_checkpoint", "evaluation": "on_evaluation"}
+"""The fields that hold hooks, by the events that these are called at."""
+_MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "minutes", "workers", "step_timeout")
+_LIMITS: dict[str, tuple[float, ...]] = {
+    "num_envs": (1, MOST),
+    "max_staleness": (0, 1000),
+    "groups": (0, MOST),
+    "env_steps": (1, 2**53),  # a float64 does not hold more exactly
+    "pause_at": (1, 2**53),
+    "minutes": (1e-3, LONGEST_SECONDS),
+    "updates": (1, MOST),  # a version is int32
+    "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
+    "threads": (0, MOST),
+    "workers": (0, MOST),
+    "step_timeout": (1e-3, LONGEST_SECONDS),
+    "heartbeat_seconds": (0.1,),
+    "report_every": (0,),
+    "checkpoint_minutes": (0.0,),
+    "keep_checkpoints": (1,),
+}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An experiment, with everything that another process needs to make it again."""
+
+    experiment: Experiment
+    target: str
+    """FILE[:NAME] or an environment id, as given; empty for an experiment that is a value of a
+    program, and then its own values are what another process makes it of."""
+    overrides: tuple[str, ...]
+    """Command-line arguments applied to what the target names."""
+    source: Path | None
+    """The experiment file; None where there is none."""
+    directory: Path
+    """The folder for the target's imports: it is on `sys.path`, behind what is installed."""
+
+
+def load_experiment(
+    target: str,
+    overrides: Sequence[str] = (),
+    *,
+    source: Path | None = None,
+    directory: Path | None = None,
+    fixed: Mapping[str, Any] = _NONE,
+    usual_plan: Plan | str | None = None,
+) -> Resolved:
+    """The experiment that `target` names, with `overrides` applied.
+
+    Args:
+        target: FILE[:NAME] or an environment id.
+        overrides: Arguments such as `--num-envs 32 --algorithm.learning-rate 3e-4`.
+        source: Read in place of the target's file (a run's own copy of it).
+        directory: For imports, in place of the target's own.
+        fixed: The fixed policies by pattern, of a run that has begun: it goes on with the same.
+        usual_plan: The plan of a run that has begun, where it names none: processes and machines
+            that go on with it may have other devices.
+
+    Raises:
+        UserError: When the target or an override is wrong.
+    """
+    path, name = _file_of(target)
+    if path is None:
+        directory = (directory or Path.cwd()).resolve()
+        experiment = Experiment(name=default_name(target), env=target)
+        add_folder(directory)
+    else:
+        source = (source or path).resolve()
+        directory = (directory or source.parent).resolve()
+        experiment = _named(import_file(source, directory), name, path)
+    expect_declared("experiment", experiment)  # or an override of such a setting were unknown
+    if experiment.plan is None:
+        experiment = replace(experiment, plan=usual_plan)
+    experiment = _settled(override(experiment, overrides), fixed)
+    return Resolved(experiment, target, tuple(overrides), source, directory)
+
+
+def resolved_value(experiment: Experiment, fixed: Mapping[str, Any] = _NONE) -> Resolved:
+    """An experiment that a program has made, with its plan and its algorithm settled.
+
+    Args:
+        experiment: As it was made.
+        fixed: As for `load_experiment`.
+
+    Raises:
+        UserError: If a value is not what is expected.
+    """
+    expect_declared("experiment", experiment)
+    experiment = _settled(experiment, fixed)
+    folders = import_folders(experiment)
+    directory = folders.pop() if len(folders) == 1 else Path.cwd()
+    return Resolved(experiment, "", (), None, directory.resolve())
+
+
+def _settled(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
+    """The experiment, once it is validated, with all settled but a plan that is auto."""
+    experiment.validate()
+    plan = "auto" if experiment.plan == "auto" else experiment.settled_plan
+    policies = pinned_policies(experiment.policies, fixed)
+    algorithm = experiment.settled_algorithm
+    return replace(experiment, plan=plan, algorithm=algorithm, policies=policies)
+
+
+def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
+    """The same experiment with other overrides than it was loaded with."""
+    fixed = resolved.experiment.fixed
+    if resolved.target:
+        places = {"source": resolved.source, "directory": resolved.directory}
+        return load_experiment(resolved.target, overrides, fixed=fixed, **places)
+    experiment = override(resolved.experiment, overrides)
+    return replace(resolved_value(experiment, fixed), overrides=tuple(overrides))
+
+
+def default_name(env: str) -> str:
+    """The name of an experiment that is given as the id of an environment alone."""
+    return re.sub(r"[^\w.-]+", "-", env).strip("-.") or "experiment"
+
+
+def _file_of(target: str) -> tuple[Path | None, str]:
+    """The file and the experiment's name in it; no file for an environment id."""
+    match = re.fullmatch(r"(.+\.py)(?::(\w+))?", target)
+    if match:
+        return Path(match[1]), match[2] or "experiment"
+    if Path(target).is_file():
+        return Path(target), "experiment"
+    if target.startswith("-") or not target:
+        raise UserError(f"{target!r} is neither an experiment file nor an environment id")
+    if Path(target).is_dir() and target not in gymnasium.registry:
+        raise UserError(_not_a_folder(Path(target)))
+    return None, ""
+
+
+def _not_a_folder(folder: Path) -> str:
+    """The error text for a folder that was given in place of an experiment."""
+    for pattern, what in (
+        ("config.json", "the folder of a run"),
+        ("*/config.json", "a folder of runs"),
+    ):
+        if next(folder.glob(pattern), None):
+            return (
+                f"{folder} is {what}: `srl resume {folder}` goes on with it; a new run begins with "
+                "an experiment file or an environment id"
+            )
+    files = sorted(file.name for file in folder.glob("*.py"))
+    hint = f", such as {folder / files[0]}" if files else ""
+    return f"{folder} is a folder; give an experiment file{hint}, or an environment id"
+
+
+def _named(module: ModuleType, name: str, path: Path) -> Experiment:
+    value = getattr(module, name, None)
+    if isinstance(value, Experiment):
+        return value
+    if value is not None:
+        raise UserError(f"`{name}` in {path} is {value!r}; expected an Experiment(...)")
+    there = [k for k, v in vars(module).items() if isinstance(v, Experiment)]
+    classes = _environment_classes(module)
+    env = classes[0] if classes else "..."
+    hint = f"add `experiment = Experiment(name=..., env={env})` to it"
+    if there:
+        hint = f"it has {', '.join(there)}: run {path}:{there[0]}"
+    elif ids := _ids(path, classes):
+        hint = f"`srl run {ids[0]}` trains on the environment in it; or {hint}"
+    raise UserError(f"{path} has no `{name}`; {hint}")
+
+
+def environment_ids(path: Path) -> list[str]:
+    """The classes of environments that a Python file holds, as ids such as my_envs:MyEnv.
+
+    Raises:
+        UserError: If the file cannot be imported.
+    """
+    return _ids(path, _environment_classes(import_file(path.resolve(), path.resolve().parent)))
+
+
+def _environment_classes(module: ModuleType) -> list[str]:
+    """The names of the classes of environments that a module itself defines."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__
+        if issubclass(value, gymnasium.Env)
+        or any(kind.__name__ == "ParallelEnv" for kind in value.__mro__)
+    ]
+
+
+def _ids(path: Path, classes: Sequence[str]) -> list[str]:
+    """Ids for classes in a file; none where the file cannot be imported from the current folder."""
+    parts = Path(short_path(path.resolve())).with_suffix("").parts
+    good = all(part.isidentifier() for part in parts)
+    return [f"{'.'.join(parts)}:{name}" for name in classes] if good else []

@@ -1,0 +1,417 @@
+"""Fields of an experiment set from the command line."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import functools
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from srl.algorithms import ALGORITHMS, Algorithm
+from srl.core.console.arguments import wrapped
+from srl.core.errors import UserError, nearest
+from srl.core.field_types import item_count, item_type, read, text_types
+from srl.core.other_names import option_hint
+from srl.core.schedule import Schedule
+from srl.dataflow.plan import Plan
+from srl.dataflow.plans import PLANS, resolve
+from srl.pools import NamedEnv
+from srl.pools.config import environment_options
+from srl.pools.make import functional, threaded
+from srl.pools.python.sources import option_types
+
+T = TypeVar("T")
+Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experiment inwards
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A command-line option, which sets one field."""
+
+    path: Path
+    annotation: Any
+    value: Any
+
+    @property
+    def flag(self) -> str:
+        """Such as --algorithm.learning-rate."""
+        return _flag(self.path)
+
+    @property
+    def off(self) -> str | None:
+        """The flag that turns a switch off, such as --algorithm.no-anneal."""
+        *outer, name = self.path
+        return _flag((*outer, f"no-{name}")) if self.annotation is bool else None
+
+
+def override(value: T, arguments: Sequence[str]) -> T:
+    """`value` with the fields replaced that arguments such as `--algorithm.learning-rate 3e-4` set.
+
+    Raises:
+        UserError: Naming the argument that is wrong, and the nearest right one.
+    """
+    value, arguments = _choose_plan(value, arguments)
+    value, arguments = _choose_algorithm(value, arguments)
+    value, arguments = _choose_environment(value, arguments)
+    value, arguments = _choose_evaluation_options(value, arguments)
+    known = {option.flag: option for option in _options(value)}
+    off = {option.off: option for option in known.values() if option.off}
+    given: dict[Path, Any] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        flag, has_value, text = argument.partition("=")
+        flag = flag.replace("_", "-")
+        if not flag.startswith("--"):
+            raise UserError(
+                f"not expected: {argument}; a switch is --NAME or --no-NAME, other options take a "
+                "value"
+            )
+        if flag in off and not has_value:
+            given[off[flag].path] = False
+            continue
+        if flag not in known:
+            raise UserError(_unknown(value, flag, [*known, *off]))
+        if has_value:
+            rest.insert(0, text)
+        given[known[flag].path] = _take(known[flag], rest, after_equals=bool(has_value))
+    if ("env_steps",) in given and ("updates",) in given:
+        raise UserError("--env-steps and --updates were both given; give the one that ends the run")
+    if ("env_steps",) in given and getattr(value, "updates", None) is not None:
+        given[("updates",)] = None
+    return _replaced(value, given)
+
+
+def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
+    """Takes an option's value out of the arguments that follow it."""
+    following = list(itertools.takewhile(lambda text: not text.startswith("--"), rest))
+    following = rest[:1] if after_equals else following
+    if option.annotation is bool and not after_equals:
+        if not following or following[0].lower() not in ("true", "false"):
+            return True
+    if not following:
+        raise UserError(f"{option.flag} has no value; give {option.flag} {_metavar(option)}")
+    many = item_type(option.annotation)
+    taken, count = following if many else following[:1], item_count(option.annotation)
+    if count and len(taken) != count:
+        raise UserError(
+            f"{option.flag} is {' '.join(taken)!r}; expected {count} values: {_metavar(option)}"
+        )
+    del rest[: len(taken)]
+    kind, annotation = many or (None, option.annotation)
+    try:
+        values = [read(annotation, text) for text in taken]
+    except ValueError as error:
+        given = " ".join(taken)
+        raise UserError(f"{option.flag} is {given!r}; expected {error}") from None
+    return kind(values) if kind else values[0]
+
+
+def _unknown(value: Any, flag: str, known: list[str]) -> str:
+    """The error text for a flag that is none of an experiment's options."""
+    whole, names = value, flag.removeprefix("--").replace("-", "_").split(".")
+    name = names[0]
+    for name in names:
+        part = dict(_items(whole)).get(name) if _is_nested(whole) else None
+        if part is None:
+            break
+        if callable(part) and not _is_nested(part):
+            return f"{name} is a function; change it in the experiment file"
+        whole = part
+    plain = getattr(type(whole), name, None)
+    if name == names[-1] and isinstance(plain, bool | int | float | str):
+        return (
+            f"{type(whole).__name__}.{name} has no type annotation, and so is no setting: write "
+            f"`{name}: {type(plain).__name__} = {plain!r}`"
+        )
+    owners = [k.__name__ for k in ALGORITHMS if names[0] == "algorithm" and name in _names(k)]
+    if len(names) == 2 and owners:
+        return f"{flag} is a setting of {', '.join(owners)}, and not of {type(whole).__name__}"
+    if other := option_hint(flag, known.__contains__):
+        return f"unknown option {flag}; {other}"
+    same = [option for option in known if option.endswith(f".{flag[2:]}")]
+    near = same or difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "--help lists what there is"
+    if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
+        hint = f"an option of the environment is --env.{flag[2:]}; {hint}"
+    return f"unknown option {flag}; {hint}"
+
+
+def _names(kind: type) -> set[str]:
+    """The names of a dataclass's settings."""
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def split(
+    arguments: Sequence[str], wanted: Callable[[str], bool]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The options whose flags are wanted, each with its value, and all other arguments.
+
+    Raises:
+        UserError: If one of these options has no value.
+    """
+    given: list[tuple[str, str]] = []
+    others: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        flag, has_value, value = argument.partition("=")
+        if not wanted(flag.replace("_", "-")):
+            others.append(argument)
+            continue
+        value = value if has_value else next(rest, "--")
+        if not has_value and value.startswith("--"):
+            raise UserError(f"{flag} has no value; give {flag} VALUE")
+        given.append((flag, value))
+    return given, others
+
+
+def setting_type(value: Any, flag: str) -> Any:
+    """The type of the setting that a flag sets; None where there is none, or it is not known."""
+    return next((option.annotation for option in _options(value) if option.flag == flag), None)
+
+
+def without(arguments: Sequence[str], *options: str) -> list[str]:
+    """The arguments without these options, such as --plan, and their values."""
+    return split(arguments, options.__contains__)[1]
+
+
+def _choose_plan(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Makes the plan, `--plan NAME` or the experiment's, a value whose options may be given."""
+    split(arguments, lambda flag: flag == "--env")  # which must have a value
+    given, others = split(arguments, lambda flag: flag == "--plan")
+    name = given[-1][1] if given else value.plan  # type: ignore[attr-defined]
+    experiment: Any = _divided(value, arguments)
+    decided = resolve(name, experiment)
+    return dataclasses.replace(value, plan=decided), others  # type: ignore[type-var]
+
+
+def _divided(value: T, arguments: Sequence[str]) -> T:
+    """The experiment with the environments that the arguments name, which its usual plan needs.
+
+    What is wrong with their values is reported later, as of all options.
+    """
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    last = {flag.replace("_", "-"): text for flag, text in itertools.pairwise(words)}
+    counts = {"num_envs": last.get("--num-envs", ""), "groups": last.get("--groups", "")}
+    changes: dict[str, Any] = {n: int(text) for n, text in counts.items() if text.isdecimal()}
+    if "--env" in last:
+        changes["env"] = last["--env"]
+    return dataclasses.replace(value, **changes)  # type: ignore[type-var]
+
+
+def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--algorithm NAME`; options of the algorithm then fit that one."""
+    if not isinstance(getattr(value, "algorithm", None), Algorithm):
+        return value, list(arguments)
+    given, others = split(arguments, lambda flag: flag == "--algorithm")
+    for _, name in given:
+        kinds = {kind.__name__.lower(): kind for kind in ALGORITHMS}
+        plain = name.lower().replace("_", "").replace("-", "")
+        if plain not in kinds:
+            raise UserError(f"there is no algorithm {name!r}; {nearest(plain, kinds)}")
+        kind = kinds[plain]
+        if type(value.algorithm) is not kind:  # type: ignore[attr-defined]
+            value = dataclasses.replace(value, algorithm=kind())  # type: ignore[type-var]
+    return value, others
+
+
+def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--env ID` and `--env.OPTION VALUE` where the environment is an id.
+
+    Of an option whose type the environment's signature does not show, the text is read as
+    `srl check-env` reads it. Options that the experiment has stay unless another id is given.
+    """
+    env = getattr(value, "env", None)
+    if not isinstance(env, str | NamedEnv):
+        return value, list(arguments)
+    name, options = (env, {}) if isinstance(env, str) else (env.id, env.options())
+    settings: list[str] = []
+    given, others = split(arguments, lambda flag: flag == "--env" or flag.startswith("--env."))
+    for flag, text in given:
+        if flag == "--env":
+            name, options = text, options if text == name else {}
+        else:
+            settings.append(f"{flag}={text}")
+    options |= environment_options(settings, _option_types(name) if settings else None)
+    chosen = NamedEnv(name, options) if options else name
+    return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
+
+
+_EVALUATION_OPTION = "--evaluation.options."
+
+
+def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--evaluation.options.NAME VALUE`, which is read as an option of the environment."""
+    given, others = split(arguments, lambda flag: flag.startswith(_EVALUATION_OPTION))
+    evaluation = dict(_items(value)).get("evaluation") if given else None
+    if evaluation is None:
+        return value, list(arguments)
+    env = value.env  # type: ignore[attr-defined]
+    if isinstance(env, str | NamedEnv):
+        types = _option_types(env if isinstance(env, str) else env.id)
+    else:
+        types = _annotations(type(env))
+    settings = [f"--{flag.removeprefix(_EVALUATION_OPTION)}={text}" for flag, text in given]
+    options = {**evaluation.options, **environment_options(settings, types)}
+    changed = dataclasses.replace(evaluation, options=options)
+    return dataclasses.replace(value, evaluation=changed), others  # type: ignore[type-var]
+
+
+def _option_types(env: str) -> dict[str, Any]:
+    """What is known of the options of an environment in Python; making it reports what is wrong."""
+    if threaded(env) or functional(env):
+        return {}
+    try:
+        return option_types(env)
+    except Exception:  # of the user's module, which is imported
+        return {}
+
+
+def _is_nested(item: Any) -> bool:
+    """Whether a value has options for its parts in place of one of its own."""
+    if isinstance(item, NamedEnv | Schedule):  # chosen already, or one value
+        return False
+    return dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and bool(item))
+
+
+def _options(value: Any, outer: Path = ()) -> Iterator[Option]:
+    """The options that set the fields of a value and of the values in it."""
+    annotations = _annotations(type(value))
+    for name, item in _items(value):
+        if _is_nested(item):
+            yield from _options(item, (*outer, name))
+            continue
+        annotation = annotations.get(name, type(item))
+        if isinstance(item, NamedEnv) or item_type(annotation) or text_types(annotation):
+            if not callable(item) or isinstance(item, NamedEnv):
+                yield Option((*outer, name), annotation, item)
+
+
+@functools.cache
+def _annotations(kind: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+    except NameError:  # of an import for type checkers alone
+        return {}
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    """The parts of a value by name; one that is none is made where its options could make it."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, Plan):
+        return list(value.fragments.items())
+    annotations = _annotations(type(value))
+    items = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
+    return [(n, _made(annotations.get(n)) if item is None else item) for n, item in items]
+
+
+def _made(annotation: Any) -> Any:
+    """The default of the dataclass that may stand in a field, such as self_play; else None."""
+    kinds = [kind for kind in get_args(annotation) if dataclasses.is_dataclass(kind)]
+    missing = dataclasses.MISSING
+    for kind in kinds if len(kinds) == 1 else []:
+        if all({f.default, f.default_factory} != {missing} for f in dataclasses.fields(kind)):
+            return kind()  # type: ignore[operator]
+    return None
+
+
+def _replaced(value: Any, given: Mapping[Path, Any]) -> Any:
+    """A value with the given parts replaced."""
+    if () in given:
+        return given[()]
+    parts, changed = dict(_items(value)) if given else {}, {}
+    for name in {path[0]: None for path in given}:
+        inner = {path[1:]: item for path, item in given.items() if path[0] == name}
+        changed[name] = _replaced(parts[name], inner)
+    if isinstance(value, Mapping):
+        return {**value, **changed}
+    if isinstance(value, Plan):
+        return dataclasses.replace(value, fragments={**value.fragments, **changed})
+    return dataclasses.replace(value, **changed) if changed else value
+
+
+def _flag(path: Path) -> str:
+    return "--" + ".".join(path).replace("_", "-")
+
+
+def _metavar(option: Option) -> str:
+    many = item_type(option.annotation)
+    name = "|".join(way.metavar for way in text_types(many[1] if many else option.annotation))
+    if count := item_count(option.annotation):
+        return " ".join([name] * count)
+    return f"{name} [{name} ...]" if many else name
+
+
+def help_text(value: Any) -> str:
+    """Describes each option, with its present value."""
+    lines, group = [f"{_summary(type(value))}\n\n options", *_choices(value)], ()
+    for option in sorted(_options(value), key=lambda option: len(option.path) > 1):
+        if option.path[:-1] != group:
+            group = option.path[:-1]
+            lines.append(f"\n {'.'.join(group)} options")
+            about = _about(value, group) or _summary(type(_at(value, group)))
+            lines += [wrapped(f"  {about}", 2)] if about else []
+        head = f"{option.flag}, {option.off}" if option.off else f"{option.flag} {_metavar(option)}"
+        text = f"{_about(value, option.path)} (default: {_shown(option.value)})".strip()
+        lines += _entry(head, text)
+    return "\n".join(lines)
+
+
+def _choices(value: Any) -> Iterator[str]:
+    """Describes the options that choose parts, whose own options follow."""
+    if isinstance(getattr(value, "algorithm", None), Algorithm):
+        names = [kind.__name__.lower() for kind in ALGORITHMS]
+        chosen = type(value.algorithm).__name__.lower()
+        text = f"Another algorithm comes with its own defaults. (default: {chosen})"
+        yield from _entry(f"--algorithm {'|'.join(names)}", text)
+    if isinstance(getattr(value, "plan", None), Plan):
+        text = f"What is computed where; auto measures. (default: {value.plan.name})"
+        yield from _entry(f"--plan {'|'.join(PLANS)}|auto", text)
+
+
+def _entry(head: str, text: str) -> list[str]:
+    """An option, and below it what it is for."""
+    return [wrapped(f"  {head}", 4), wrapped(f"{' ' * 8}{text}", 8)]
+
+
+def _at(value: Any, path: Path) -> Any:
+    return functools.reduce(lambda outer, name: dict(_items(outer))[name], path, value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+def _about(value: Any, path: Path) -> str:
+    """The text below a field in the source of its class."""
+    return _field_docs(type(_at(value, path[:-1]))).get(path[-1], "")
+
+
+def _summary(kind: type) -> str:
+    """The first paragraph of a dataclass's docstring."""
+    text = inspect.getdoc(kind) if dataclasses.is_dataclass(kind) else None
+    return " ".join((text or "").partition("\n\n")[0].split())
+
+
+@functools.cache
+def _field_docs(kind: type) -> dict[str, str]:
+    """The text below each field in the source of a dataclass and of those that it extends."""
+    found: dict[str, str] = {}
+    for each in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
+        except (OSError, TypeError, SyntaxError):  # a class that was not written in a file
+            continue
+        for field, text in itertools.pairwise(body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(about))):
+                    found[name] = " ".join(about.split())
+    return found

@@ -1,0 +1,92 @@
+"""Self-play: how often an agent meets its past, and which of it.
+
+    experiment = Experiment(..., self_play=SelfPlay(past=0.2))
+
+The settings, and the two pure functions by which all parts of a run agree on what the pool of
+opponents holds and which version plays. Importing this loads nothing: experiment files do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from srl.core.errors import expect, expect_number
+from srl.core.settings import Settings
+
+Choice = Literal["uniform", "recent", "hard"]
+_NONE_KNOWN: Mapping[int, float] = MappingProxyType({})
+_EASY = 1e-3  # the least weight of a version: also one that always loses is met now and then
+
+
+@dataclass(frozen=True)
+class SelfPlay(Settings):
+    """Matches with past versions, out of a pool on disk."""
+
+    past: float = 0.2
+    """Share of the environments in which a past version plays one side; 0 keeps the pool only."""
+    every: int = 20
+    """Updates from one version that enters the pool to the next."""
+    keep: int = 20
+    """Versions in the pool at most: the first, the newest, and others evenly spread between."""
+    choice: Choice = "uniform"
+    """The opponents: any version of the pool alike, those of its newer half, or each by how hard it
+    is to beat (prioritised fictitious self-play of Vinyals et al., 2019)."""
+    hold: int | None = None
+    """Updates from one past opponent to the next. By default as many as the longest episode takes;
+    to be given where that is not known. An episode that begins with an opponent is played to its
+    end with it, unless it takes longer than this."""
+    evaluate: float = 0.05
+    """Share of the processors that may go into ratings (Elo), in a process beside; 0 for none."""
+
+    def validate(self) -> None:
+        """Raises UserError where a setting is out of its limits."""
+        expect_number("self_play.past", self.past, 0.0, 1.0)
+        expect_number("self_play.every", self.every, 1)
+        expect_number("self_play.keep", self.keep, 2)
+        choices = get_args(Choice)
+        expect(self.choice in choices, "self_play.choice", self.choice, " or ".join(choices))
+        expect_number("self_play.hold", self.hold, 1, or_none=True)
+        expect_number("self_play.evaluate", self.evaluate, 0.0, 1.0)
+
+    def pool(self, updates: int) -> tuple[int, ...]:
+        """The versions in the pool after so many updates, oldest first.
+
+        Those that are a multiple of `every` times a power of two, as low a one as `keep` allows,
+        and the newest. What has once left never comes back, so it need not be kept.
+        """
+        count, stride = updates // self.every + 1, 1
+        while len(there := {*range(0, count, stride), count - 1}) > self.keep:
+            stride *= 2
+        return tuple(number * self.every for number in sorted(there))
+
+    def opponents(
+        self, seed: int, number: int, updates: int, win_rates: Mapping[int, float] = _NONE_KNOWN
+    ) -> tuple[int, ...]:
+        """The versions of the pool in the order in which one is taken; the first, if it can be.
+
+        Args:
+            seed: The run's.
+            number: Of the opponent in the run, from 0.
+            updates: Done when it is chosen.
+            win_rates: The share of matches that are won against versions, 0 to 1, for "hard"; 0.5
+                where it is not known.
+        """
+        there = self.pool(updates)
+        if self.choice == "recent":
+            there = there[len(there) // 2 :]
+
+        def drawn(version: int) -> bytes:
+            return hashlib.sha256(f"opponent {number} {version} {seed}".encode()).digest()
+
+        def arrival(version: int) -> float:
+            """When a version comes first by its weight (Efraimidis and Spirakis, 2006)."""
+            uniform = (int.from_bytes(drawn(version)[:6]) + 1) / 2**48
+            return -math.log(uniform) / ((1 - win_rates.get(version, 0.5)) ** 2 + _EASY)
+
+        rank = arrival if self.choice == "hard" else drawn
+        return tuple(sorted(there, key=rank))

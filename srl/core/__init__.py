@@ -1,0 +1,1 @@
+"""Types, trees, spaces, errors and values that all rooms share."""

@@ -1,0 +1,61 @@
+"""Base of the classes of settings: a wrong setting is reported in a line, with its cure."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import fields, is_dataclass
+from typing import Any, Self
+
+from srl.core.errors import UserError
+from srl.core.other_names import setting_hint
+
+
+class UnknownSetting(UserError, TypeError):
+    """A setting that the class does not have, or one that is missing."""
+
+
+class _Signature:
+    """The signature of a class's constructor, which `__new__` below would hide from `help`."""
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        signature = inspect.signature(owner.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+class Settings:
+    """Base of dataclasses that an experiment file makes."""
+
+    __signature__ = _Signature()
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Raises UnknownSetting where the constructor would raise a TypeError for its arguments."""
+        if args or given:  # a copy is made without any
+            signature = inspect.signature(cls)
+            try:
+                signature.bind(*args, **given)
+            except TypeError as error:
+                _refuse(cls, signature, given, str(error))
+        return super().__new__(cls)
+
+
+def _refuse(kind: type, signature: inspect.Signature, given: dict[str, Any], problem: str) -> None:
+    for name in given:
+        if name not in signature.parameters:
+            hint = setting_hint(name, list(signature.parameters), _owners)
+            raise UnknownSetting(f"{kind.__name__} has no setting {name}; {hint}") from None
+    raise UnknownSetting(f"{kind.__name__}: {problem}") from None
+
+
+def _owners(name: str) -> list[str]:
+    """The names of the classes of settings here, as their packages export them, with a setting."""
+    found, kinds = [], [Settings]
+    while kinds:
+        kind = kinds.pop(0)
+        kinds += kind.__subclasses__()
+        package = sys.modules.get(kind.__module__.rpartition(".")[0])
+        public = getattr(package, kind.__name__, None) is kind
+        new = public and kind.__name__ not in found
+        if new and is_dataclass(kind) and name in (field.name for field in fields(kind)):
+            found.append(kind.__name__)
+    return found

@@ -1,0 +1,149 @@
+"""Gymnasium's spaces as trees, and what the spaces at their leaves have in common.
+
+Without Gymnasium, as where a trained policy only acts, the spaces are `srl.core.plain_spaces`.
+
+Only this module takes a Dict or Tuple apart: elsewhere `space_tree` gives a tree whose leaves are
+the spaces of single arrays, for `map_tree` and the other functions of `srl.core.tree`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from srl.core.tree import map_tree
+from srl.core.types import Tree
+
+if TYPE_CHECKING:
+    from gymnasium import Space, spaces
+else:
+    try:
+        from gymnasium import Space, spaces
+    except ImportError:
+        from srl.core import plain_spaces as spaces
+        from srl.core.plain_spaces import Space
+
+
+def space_tree(space: Space) -> Tree:
+    """The space as a tree: a dict of a Dict, a tuple of a Tuple, and any other space itself."""
+    if isinstance(space, spaces.Dict):
+        return {name: space_tree(part) for name, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(space_tree(part) for part in space)
+    return space
+
+
+def joined_space(tree: Tree) -> Space:
+    """The space of a `space_tree`; a Dict keeps the order of the tree's names."""
+    if isinstance(tree, dict):
+        return spaces.Dict([(name, joined_space(part)) for name, part in tree.items()])
+    if isinstance(tree, tuple):
+        return spaces.Tuple([joined_space(part) for part in tree])
+    return tree
+
+
+def limits(space: Space) -> tuple[Any, Any]:
+    """The least and the greatest value of a space of numbers, one each or one for each number."""
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return space.start, space.start + (choice_counts(space) - 1)
+    assert isinstance(space, spaces.MultiBinary)
+    return 0, 1
+
+
+def outside(array: np.ndarray, space: Space) -> np.ndarray:
+    """Where numbers are beyond the limits of their space: bool, of the array's shape."""
+    low, high = limits(space)
+    return (array < low) | (array > high)
+
+
+def bounded(space: spaces.Box) -> np.ndarray:
+    """Marks the numbers of a Box that have two bounds: bool, of the Box's shape.
+
+    Floats whose bounds are further apart than float32 reaches, such as the extremes of a type,
+    count as having none.
+    """
+    if np.dtype(space.dtype).kind != "f":
+        return np.ones(space.shape, bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.isfinite((space.high / 2 - space.low / 2).astype(np.float32) * 2)
+
+
+def inner_bounds(space: spaces.Box, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the bounds of a Box in a type of floats, rounded inwards where they are between two."""
+
+    def rounded(bound: np.ndarray, sign: int) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            near = bound.astype(dtype)
+        # As objects they are Python's numbers, which compare exactly, integers with floats too.
+        beyond = sign * near.astype(object) > sign * bound.astype(object)
+        return np.where(beyond, np.nextafter(near, dtype(-sign * np.inf)), near)
+
+    return rounded(space.low, -1), rounded(space.high, 1)
+
+
+def has_choices(space: Space) -> bool:
+    """Tells if a space holds choices, each of some number of values."""
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def choice_counts(space: Space) -> np.ndarray:
+    """Gives the number of values of each choice: int64 [*shape]."""
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    if isinstance(space, spaces.MultiBinary):
+        return np.full(space.shape, 2, np.int64)
+    return np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64)
+
+
+def is_image(space: Space) -> bool:
+    """Whether a space is one image: a Box of three axes."""
+    return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+SMALLEST_PICTURE = 32
+"""Pixels along each side that a picture has at least; grids of small worlds have fewer."""
+
+
+def is_picture(space: Space) -> bool:
+    """Whether a space is one of pixels: a uint8 Box from 0 to 255, at least 32 pixels either way.
+
+    It has two axes, or three of which the shorter of the two ends is that of its channels.
+    """
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return False
+    shape = space.shape
+    if len(shape) == 3:
+        shape = shape[1:] if shape[0] < shape[2] else shape[:2]
+    sides = len(shape) == 2 and min(shape) >= SMALLEST_PICTURE
+    return bool(sides and (space.low == 0).all() and (space.high == 255).all())
+
+
+def is_mask(name: str) -> bool:
+    """Whether what is observed under a name, such as `boxes/mask_boxes`, is a mask by its name."""
+    key = name.rsplit("/", 1)[-1]
+    return key.startswith("mask") or key == "action_mask"
+
+
+_NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32, "float16": np.float32}
+
+
+def narrow_dtype(dtype: Any) -> np.dtype:
+    """The dtype that a pool gives for an environment's: 64 bits become 32, as in JAX."""
+    return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
+
+
+def own_action(space: Space, action: Tree) -> Tree:
+    """Gives an agent's own part of actions [..., *shape] that were made for a larger space."""
+
+    def part(leaf: Space, x: Any) -> Any:
+        own = x[(..., *corner(leaf))] if leaf.shape else x
+        return own.clip(leaf.low, leaf.high) if isinstance(leaf, spaces.Box) else own
+
+    return map_tree(part, space_tree(space), action)
+
+
+def corner(space: Space) -> tuple[slice, ...]:
+    """Where the numbers of an agent's own space lie in an array padded for a larger one."""
+    return tuple(slice(size) for size in space.shape or ())

@@ -1,0 +1,1 @@
+"""Commands that no other room needs: each registers its own."""

@@ -1,0 +1,308 @@
+"""The subcommand `srl sweep`: trains an experiment with several settings, and compares them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from srl.config.experiment import Experiment, Resolved, load_experiment
+from srl.core.console.arguments import Arguments, listed, number
+from srl.core.errors import UserError
+from srl.extras.sweep.engines.engine import Engine
+from srl.extras.sweep.engines.local import Here
+from srl.extras.sweep.engines.ray import RayJobs
+from srl.extras.sweep.engines.slurm import SlurmArray
+from srl.extras.sweep.folder import SweepFolder
+from srl.extras.sweep.optuna_search import PRUNERS, OptunaSearch
+from srl.extras.sweep.population import PopulationSearch, expect_exploitable
+from srl.extras.sweep.show import Progress, json_of, print_table, ranked, settings_text, state_of
+from srl.extras.sweep.space import Range, Searched, searched_setting, split_searched
+from srl.extras.sweep.sweep import DrawnSearch, Search, Sweep, combinations
+from srl.extras.sweep.trials import Objective, Trial, failure_of
+from srl.launch.engines.options import add_engine, refuse_engine_options
+from srl.record.files import short_path
+from srl.run.managed_run import ManagedRun
+from srl.run.terminal import DONE, FAILED, INTERRUPTED, Stop
+
+_ON_A_CLUSTER = 16  # runs at a time
+_POPULATION, _INTERVALS = 8, 20
+
+
+def sweep(argv: list[str]) -> int:
+    """`srl sweep FILE[:NAME]|ENV_ID --FIELD A,B|A..B[:log] ... [--trials N] [--search WAY] ...`."""
+    options, arguments = _parser().parse_target(argv)
+    fixed, texts = split_searched(arguments)
+    resolved = load_experiment(options.target, fixed)
+    searched = tuple(_searched(flag, text, resolved) for flag, text in texts.items())
+    _check(options, fixed, searched, resolved.experiment)
+    path = options.sweep_dir or Path("sweeps") / resolved.experiment.name
+    folder = SweepFolder(path.absolute())
+    with folder.locked():
+        asked = _asked(options, texts, resolved)
+        whole = Sweep(
+            folder=folder,
+            asked=asked,
+            target=options.target,
+            fixed=tuple(fixed),
+            searched=searched,
+            seeds=tuple(options.seeds or ()),
+            seed=options.search_seed,
+            objective=Objective(asked["objective"], options.minimize),
+            record=folder.read(asked),
+        )
+        search = _search(whole, options, resolved.experiment)
+        engine = _engine(folder.path, options)
+        whole.save()
+        return _train(whole, search, engine, as_json=options.json)
+
+
+def _parser() -> Arguments:
+    synopsis = (
+        *("FILE[:NAME]|ENV_ID", "--FIELD A,B,...|A..B[:log] ...", "[--trials N]", "[--seeds S,S]"),
+        *("[--search random|optuna|pbt]", "[--parallel K]", "[--on local|slurm|ray]"),
+        *("[--sweep-dir DIR]", "[--json]", "[--FIELD VALUE ...]"),
+    )
+    parser = Arguments(
+        "sweep",
+        synopsis=synopsis,
+        description="Train an experiment with several settings, each in a run's folder of its own, "
+        "and compare what they come to. A setting that is given values between commas, or a range "
+        "such as 1e-4..1e-2:log, is searched; all others are as in `srl run`. The same command "
+        "goes on with a sweep that was ended; runs that have failed are tried again. The exit code "
+        "is 1 where a trial has failed.",
+    )
+    add = parser.add_argument
+    add("--trials", type=number(1), metavar="N", help="default: every combination of the lists")
+    seeds = "train each trial with each of these seeds, and take the mean"
+    add("--seeds", type=listed(number(0)), metavar="S,S,...", help=seeds)
+    search = "random (the default), optuna, or pbt: population-based training"
+    add("--search", choices=("random", "optuna", "pbt"), default="random", help=search)
+    add("--search-seed", type=number(0), default=0, metavar="S", help="of what is drawn; default 0")
+    pruner = "of optuna, which ends trials that do badly; default median"
+    add("--pruner", choices=PRUNERS, help=pruner)
+    population = f"of pbt: how many members; default {_POPULATION}"
+    add("--population", type=number(2), metavar="N", help=population)
+    every = f"of pbt: env steps between changes; default 1/{_INTERVALS} of the budget"
+    add("--every", type=number(1), metavar="STEPS", help=every)
+    key = "of metrics.jsonl, whose last value counts; default episode_return, or eval/METRIC where "
+    add("--objective", metavar="KEY", help=f"{key}the experiment has an evaluation")
+    add("--minimize", action="store_true", help="a smaller objective is better")
+    parallel = f"runs at a time; default 1 on this machine, {_ON_A_CLUSTER} on a cluster"
+    add("--parallel", type=number(1), metavar="K", help=parallel)
+    add("--sweep-dir", type=Path, metavar="DIR", help="default sweeps/NAME")
+    add("--json", action="store_true", help="print one JSON object a trial, the best first")
+    add_engine(parser)
+    return parser
+
+
+def _searched(flag: str, text: str, resolved: Resolved) -> Searched:
+    """Gives the searched values of one setting; raises UserError for an unknown name."""
+    found = searched_setting(flag, text, resolved.experiment)
+    if found.type_known:
+        return found
+    value = found.text(found.low) if isinstance(found, Range) else found.values[0]
+    load_experiment(resolved.target, [*resolved.overrides, flag, value])
+    return found
+
+
+def _check(
+    options: Any, fixed: Sequence[str], searched: Sequence[Searched], experiment: Experiment
+) -> None:
+    """Raises UserError where options do not fit each other."""
+    if not searched:
+        raise UserError(
+            "no setting has several values; give one some, such as --algorithm.learning-rate "
+            "1e-4..1e-2:log or --num-envs 8,64"
+        )
+    if any(each.flag == "--seed" for each in searched):
+        raise UserError("--seed is no setting to search; --seeds trains each trial with several")
+    seeds = options.seeds or ()
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds {','.join(map(str, seeds))}: give each seed once")
+    if seeds and any(argument.partition("=")[0] == "--seed" for argument in fixed):
+        raise UserError("--seed and --seeds were both given; give one of them")
+    if experiment.plan == "auto":
+        raise UserError("--plan auto would be measured for each trial; name a plan")
+    if options.on == "local":
+        refuse_engine_options(options)
+    for ways, names in _OPTIONS_OF.items():
+        for name in names:
+            if options.search not in ways and getattr(options, name) is not None:
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} is for --search {' or '.join(ways)}")
+    if options.search == "pbt":
+        expect_exploitable(searched, experiment)
+    elif options.trials is None and not _countable(options, searched):
+        raise UserError("give --trials N: how many to draw")
+
+
+_OPTIONS_OF: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("optuna",): ("pruner",),
+    ("pbt",): ("population", "every"),
+    ("random", "optuna"): ("trials", "seeds"),
+}
+"""The options that only some ways to search have."""
+
+
+def _countable(options: Any, searched: Sequence[Searched]) -> bool:
+    """Tells if all trials can be run: there are lists alone."""
+    return options.search == "random" and not any(isinstance(each, Range) for each in searched)
+
+
+def _asked(options: Any, texts: Mapping[str, str], resolved: Resolved) -> dict[str, Any]:
+    """Gives the values that distinguish this sweep from others; the number of trials may grow."""
+    source = resolved.source.read_bytes() if resolved.source else b""
+    return {
+        "target": options.target,
+        "experiment_file's_hash": hashlib.sha256(source).hexdigest(),
+        "arguments": list(resolved.overrides),
+        "searched": [f"{flag} {text}" for flag, text in texts.items()],
+        "search": options.search,
+        "search_seed": options.search_seed,
+        "seeds": options.seeds,
+        "drawn": options.trials is not None,
+        "pruner": options.pruner,
+        "population": options.population,
+        "every": options.every,
+        "objective": options.objective or _usual_objective(resolved.experiment),
+        "minimize": options.minimize,
+    }
+
+
+def _usual_objective(experiment: Experiment) -> str:
+    evaluation = experiment.evaluation
+    return f"eval/{evaluation.metric}" if evaluation else "episode_return"
+
+
+def _search(whole: Sweep, options: Any, experiment: Experiment) -> Search:
+    if options.search == "pbt":
+        every = options.every or max(experiment.env_steps // _INTERVALS, 1)
+        return PopulationSearch(whole, experiment, options.population or _POPULATION, every)
+    if options.search == "optuna":
+        pruner = options.pruner or "median"
+        return OptunaSearch(whole, options.trials, _parallel(options), pruner)
+    trials = options.trials or combinations(whole.searched)
+    return DrawnSearch(whole, trials, shuffled=options.trials is not None)
+
+
+def _parallel(options: Any) -> int:
+    return options.parallel or (1 if options.on == "local" else _ON_A_CLUSTER)
+
+
+def _engine(folder: Path, options: Any) -> Engine:
+    if options.on == "slurm":
+        return SlurmArray(folder, _parallel(options), options)
+    if options.on == "ray":
+        return RayJobs(folder, _parallel(options), options)
+    return Here(folder, _parallel(options))
+
+
+def _train(whole: Sweep, search: Search, engine: Engine, *, as_json: bool) -> int:
+    """Runs the sweep to its end, and prints what it has come to; gives the exit code."""
+
+    def trains(trial: Trial) -> bool:
+        return any(engine.trains(run) for run in trial.runs)
+
+    with Stop() as stop, Progress(whole, trains) as progress:
+        _loop(whole, search, engine, progress, lambda: stop.requested)
+        if stop.requested:
+            progress.say(engine.leave())
+            return INTERRUPTED
+    best_first = ranked(whole.trials, whole.objective)
+    if as_json:
+        sys.stdout.write("".join(f"{json_of(trial, whole)}\n" for trial in best_first))
+    else:
+        print_table(best_first, whole)
+        _print_best(best_first[0], whole, search)
+    _expect_objective(best_first[0], whole)
+    return FAILED if any(trial.failure for trial in whole.trials) else DONE
+
+
+def _loop(
+    whole: Sweep, search: Search, engine: Engine, progress: Progress, stop: Callable[[], bool]
+) -> None:
+    """Begins runs, and notes what becomes of them, until there are no more."""
+    exploits = whole.record.exploits
+    while not stop():
+        known = len(exploits)
+        wanted = search.wanted(engine.waiting)
+        for exploit in exploits[known:]:
+            text = settings_text(exploit.settings)
+            progress.say(f"trial {exploit.member} goes on from trial {exploit.source} with {text}")
+        if wanted:
+            whole.save()
+            engine.begin([run for trial in wanted for run in _begun(trial, progress)])
+        elif not engine.waiting:
+            return
+        for run in engine.ended():
+            _note_end(run, whole, engine, progress)
+        for trial in whole.trials:
+            if trial.open and search.pruned(trial):
+                whole.save()
+                trial.open = {run.path for run in trial.runs if engine.trains(run)}
+                for run in trial.runs:
+                    engine.stop(run)
+                if not trial.open:
+                    progress.ended(trial)
+        progress.update()
+        time.sleep(engine.look_seconds)
+
+
+def _begun(trial: Trial, progress: Progress) -> list[ManagedRun]:
+    """The runs of a trial that are to be trained; none where its settings do not fit."""
+    try:
+        for run in trial.runs:
+            _ = run.experiment  # raises where the settings do not fit
+            run.expect_same_settings("--sweep-dir")
+        runs = [run for run in trial.runs if not run.finished()]
+    except UserError as error:
+        trial.failure = str(error)
+        progress.ended(trial)
+        return []
+    trial.open = {run.path for run in runs}
+    return runs
+
+
+def _note_end(run: ManagedRun, whole: Sweep, engine: Engine, progress: Progress) -> None:
+    trial = next(trial for trial in whole.trials if run.path in {r.path for r in trial.runs})
+    trial.open.discard(run.path)
+    if trial.pruned is None and not run.finished():
+        trial.failure = f"{failure_of(run, engine.log(run))}; see {short_path(engine.log(run))}"
+    if not trial.open:
+        progress.ended(trial)
+
+
+def _expect_objective(best: Trial, whole: Sweep) -> None:
+    """Raises UserError where trials were trained and none has reported the objective."""
+    if state_of(best) == "done" and math.isnan(best.value(whole.objective)):
+        names = dict.fromkeys(name for report in best.runs[0].reports() for name in report)
+        raise UserError(
+            f"--objective {whole.objective.key}: no trial has reported it, so none is the best; "
+            f"reports have {', '.join(names)}"
+        )
+
+
+def _print_best(best: Trial, whole: Sweep, search: Search) -> None:
+    """Prints which trial is the best, and how to go on with it."""
+    if state_of(best) != "done" or math.isnan(best.value(whole.objective)):
+        return
+    folder = short_path(best.runs[0].path)
+    lines = [f"\nbest: trial {best.number}, in {folder}"]
+    if isinstance(search, PopulationSearch):
+        lines[0] += f"; `srl eval {folder}` plays it. Its settings, interval by interval:"
+        settings = map(settings_text, search.schedule(best.number))
+        number = itertools.count(1)
+        for text, same in itertools.groupby(settings):
+            places = [next(number) for _ in same]
+            span = f"{places[0]} to {places[-1]}" if len(places) > 1 else str(places[0])
+            lines.append(f"  {span}: {text}")
+    else:
+        lines.append(f"  {best.command()}")
+    lines.append(f"curves: srl plot {short_path(whole.folder.path)}")
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -1,0 +1,1 @@
+"""Trained policies used elsewhere: agents, exports, published folders."""

@@ -1,0 +1,354 @@
+"""Trained policies that act in a program of the user's: no pool and no environment is made.
+
+agent = srl.load("runs/cartpole")
+action, memory = agent.act(observation)
+
+All of it comes from the run's folder, and JAX alone is needed: neither Gymnasium nor srl's own
+C++ module is imported where it is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srl.core.config_values import made_from
+from srl.core.errors import UserError, expect
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import (
+    Space,
+    choice_counts,
+    narrow_dtype,
+    outside,
+    own_action,
+    space_tree,
+    spaces,
+)
+from srl.core.tree import leaves_of, map_tree, names_of
+from srl.core.types import Array, Tree
+from srl.loop.acting.trained import acting_policy_set, trained_policies
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import (
+    RunFolder,
+    find_run,
+    read_config,
+    read_specs,
+    recorded_algorithm,
+    settings_importer,
+)
+from srl.record.trust import is_own
+
+MASK = "action_mask"
+
+
+def load(
+    run_dir: Path | str,
+    version: int | str | None = None,
+    *,
+    seed: int = 0,
+    trust: bool = False,
+) -> Agent:
+    """The policies of a run's checkpoint, to act with.
+
+    Algorithms and networks that srl ships are loaded from any folder. Others are code, which runs
+    only if the user has made the run, or trusts its folder (docs/security.md).
+
+    Args:
+        run_dir: The run's folder, or one of several runs, whose newest is taken.
+        version: Of the checkpoint, or "best"; the newest by default.
+        seed: Of what is drawn where actions are not deterministic.
+        trust: Whether all may be imported that a folder of others names.
+
+    Raises:
+        UserError: If it is no run's folder, or has no such checkpoint, or what its algorithm is
+            made of cannot, or may not, be imported.
+    """
+    return Agent(find_run(Path(run_dir), trained=True), version, seed, trust)
+
+
+class Agent:
+    """The policies of a run, for each agent of its environments."""
+
+    def __init__(
+        self, folder: RunFolder, version: int | str | None, seed: int, trust: bool
+    ) -> None:
+        """Reads a run's folder; see `load`."""
+        config = read_config(folder)
+        values = config["experiment"]
+        trusted = trust or is_own(config)
+        algorithm = recorded_algorithm(folder, config, trusted=trusted)
+        self.specs = specs = read_specs(folder)
+        """The specs of the run's environments."""
+        policies, num_envs = values.get("policies"), values.get("num_envs")
+        good = isinstance(policies, dict) and isinstance(num_envs, int)
+        expect(
+            good, f"{folder.config}: policies and num_envs", (policies, num_envs), "what a run has"
+        )
+        policies = made_from(policies, import_module=settings_importer(folder))
+        policy_set = acting_policy_set(algorithm, policies, specs, num_envs)
+        self.policies, counts = trained_policies(
+            policy_set, Checkpoints(folder.checkpoints), version
+        )
+        """What each policy acts with, by the policy's name."""
+        self.instances = policy_set.instances
+        """The functions of each policy."""
+        self.path = folder.path
+        """The run's folder."""
+        self.version = counts["updates"]
+        """The checkpoint's version: the updates that have led to it."""
+        self.env_steps = counts["env_steps"]
+        """Steps of environments that have led to it."""
+        self.agents = specs.agents
+        """The names of the environments' agents."""
+        env = values.get("env")
+        env_name = (env.get("id") or env.get("type")) if isinstance(env, dict) else env
+        self._about = f"{type(algorithm).__name__} on {env_name}"
+        self._key, self._calls = jax.random.key(seed), 0
+        self._policy_of = {specs.agents[i]: n for n, own in policy_set.members.items() for i in own}
+        self._greedy = {name: jax.jit(i.act_greedy) for name, i in policy_set.instances.items()}
+        self._drawn = {name: jax.jit(partial(_draw, i)) for name, i in policy_set.instances.items()}
+
+    def __repr__(self) -> str:
+        if len(self.agents) == 1:
+            spaces_text = f"{self.observation_space()} -> {self.action_space()}"
+        else:
+            spaces_text = f"agents {', '.join(self.agents)}"
+        return (
+            f"<Agent {self._about}, policies {', '.join(self.policies)}, version {self.version} "
+            f"({self.env_steps:,} env steps), {spaces_text}>"
+        )
+
+    def observation_space(self, agent: str | None = None) -> Space:
+        """What an agent observes, masks of actions included; the only one's by default."""
+        return self._spaces(agent)[0]
+
+    def action_space(self, agent: str | None = None) -> Space:
+        """What an agent does; the only one's by default."""
+        return self._spaces(agent)[1]
+
+    def act(
+        self,
+        observation: Any,
+        memory: Any = None,
+        deterministic: bool = True,
+        *,
+        action_mask: Any = None,
+    ) -> tuple[Any, Any]:
+        """Decides what to do.
+
+        With several agents, all that is given and returned is a dict by agent, as in PettingZoo;
+        agents that are not there are left out.
+
+        Args:
+            observation: Of one environment, as it gives it, or of N, with an axis of N before each
+                array's own.
+            memory: What the step before returned; None at the begin of an episode. In a batch, the
+                rows of an episode that begins are to be zeros.
+            deterministic: Whether to take the most probable actions, and not to draw them.
+            action_mask: 1 for each allowed action, or None for all; needed where the environment
+                gives masks in its infos or by a method.
+
+        Returns:
+            The actions, as the environment takes them, and the memory for the next step: None of
+            policies without memory.
+
+        Raises:
+            UserError: If something is missing, or of another shape or type than in training.
+        """
+        if len(self.agents) == 1:
+            return self._act(self.agents[0], "", observation, memory, deterministic, action_mask)
+        given = {"observation": observation, "memory": memory, "action_mask": action_mask}
+        for name, by_agent in given.items():
+            if by_agent is not None or name == "observation":
+                self._expect_agents(name, by_agent)
+        memories, masks = memory or {}, action_mask or {}
+        decided = {
+            agent: self._act(
+                agent, f" of {agent}", own, memories.get(agent), deterministic, masks.get(agent)
+            )
+            for agent, own in observation.items()
+        }
+        actions = {agent: action for agent, (action, _) in decided.items()}
+        return actions, {agent: following for agent, (_, following) in decided.items()}
+
+    def _act(
+        self, agent: str, of: str, observation: Any, memory: Any, deterministic: bool, mask: Any
+    ) -> tuple[Any, Any]:
+        """The action of one agent, or of one agent in each of N environments."""
+        space, action_space = self._spaces(agent)
+        observation = _with_mask(observation, mask, space, action_space, of)
+        rows, single = _rows(observation, space, f"observation{of}")
+        rows = _padded(rows, self.specs.observation)
+        count = len(leaves_of(rows)[0])
+        name = self._policy_of.get(agent, "")
+        if not name:
+            raise UserError(
+                f"{agent} was played by a fixed policy of another run, which the config.json of "
+                f"{self.path} names; load that run for it"
+            )
+        instance, policy = self.instances[name], self.policies[name]
+        remembered = self._memory(instance.initial_memory(count), memory, single, of)
+        if deterministic:
+            decision = self._greedy[name](policy, rows, remembered)
+        else:
+            self._calls += 1
+            key = jax.random.fold_in(self._key, self._calls)
+            decision = self._drawn[name](policy, rows, remembered, key)
+        action = instance.env_action(map_tree(np.asarray, decision.action))
+        action = own_action(action_space, action)
+        following = decision.memory if jax.tree.leaves(decision.memory) else None
+        if single:
+            action, following = jax.tree.map(lambda x: x[0], (action, following))
+        return action, following
+
+    def _memory(self, start: Tree, memory: Any, single: bool, of: str) -> Tree:
+        """The memory of each row, which has to be of the form in which an episode starts."""
+        if memory is None or not jax.tree.leaves(start):
+            return start
+        rows = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), memory)
+        wanted, given = (jax.tree.map(lambda x: (x.shape, x.dtype), tree) for tree in (start, rows))
+        if wanted != given:
+            raise UserError(
+                f"the memory{of} is not what act has returned for as many observations: give that, "
+                "or None at the begin of an episode"
+            )
+        return rows
+
+    def _spaces(self, agent: str | None) -> tuple[Space, Space]:
+        """What an agent observes and does."""
+        if agent is None and len(self.agents) == 1:
+            agent = self.agents[0]
+        expect(agent in self.agents, "agent", agent, f"one of {', '.join(self.agents)}")
+        if self.specs.agent_spaces:
+            return self.specs.agent_spaces[self.agents.index(str(agent))]
+        return self.specs.observation, self.specs.action
+
+    def _expect_agents(self, name: str, by_agent: Any) -> None:
+        names = ", ".join(self.agents)
+        if not isinstance(by_agent, Mapping):
+            raise UserError(
+                f"{name} is {type(by_agent).__name__}; expected a dict by agent: {names}"
+            )
+        if unknown := [agent for agent in by_agent if agent not in self.agents]:
+            raise UserError(f"{name} has {unknown[0]!r}, which is no agent; there are {names}")
+
+
+def _draw(instance: Any, policy: Any, rows: Tree, memory: Tree, key: Array) -> Any:
+    """Draws an action for each row."""
+    count = len(leaves_of(rows)[0])
+    slots = jnp.arange(count, dtype=jnp.int32)
+    return instance.act(policy, rows, memory, jax.random.split(key, count), slots)
+
+
+def _with_mask(observation: Any, mask: Any, space: Space, action: Space, of: str) -> Any:
+    """An observation with its mask where policies look for it, as pools put it there."""
+    masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+    if not masked:
+        if mask is not None:
+            raise UserError(
+                f"action_mask{of} is given, but the policies were trained without masks: leave it "
+                "out"
+            )
+        return observation
+    assert isinstance(space, spaces.Dict)
+    if isinstance(observation, Mapping) and MASK in observation:
+        if mask is not None:
+            raise UserError(f"the observation{of} has an action_mask already; leave one out")
+        return observation
+    if mask is None:
+        raise UserError(
+            f"the policies were trained with masks of actions, and the observation{of} has none: "
+            f"give action_mask=, {int(choice_counts(action).sum())} numbers, 1 for allowed"
+        )
+    if isinstance(mask, tuple | list) and isinstance(space[MASK], spaces.MultiBinary):
+        parts = [np.asarray(part) for part in mask]
+        mask = np.concatenate(parts, axis=-1) if parts and parts[0].ndim else np.asarray(mask)
+    others = set(space.spaces) - {MASK}
+    if others == {"observation"} and not (
+        isinstance(observation, Mapping) and others == set(observation)
+    ):
+        observation = {"observation": observation}
+    if not isinstance(observation, Mapping):
+        raise UserError(
+            f"the observation{of} is {type(observation).__name__}; expected a dict of "
+            f"{', '.join(sorted(others))}"
+        )
+    return {**observation, MASK: mask}
+
+
+def _rows(observation: Any, space: Space, path: str) -> tuple[Tree, bool]:
+    """An observation as arrays [N, ...] of the dtypes that pools give, and whether it is one.
+
+    Raises:
+        UserError: If it is none of the space.
+    """
+    tree = _shaped(observation, space_tree(space), path)
+    arrays, leaves = leaves_of(tree), leaves_of(space_tree(space))
+    names = leaves_of(names_of(space_tree(space)))
+    single = arrays[0].ndim == len(leaves[0].shape)
+    count = 1 if single else len(arrays[0])
+    for array, leaf, name in zip(arrays, leaves, names, strict=True):
+        lead = () if single else (count,)
+        if array.shape != (*lead, *leaf.shape):
+            where = f"{path}, {name}," if name else path
+            raise UserError(
+                f"{where} has shape {array.shape}; expected {leaf.shape}, or {('N', *leaf.shape)} "
+                f"of a batch with one N for all".replace("'N'", "N")
+            )
+    return map_tree(lambda x: x[None] if single else x, tree), single
+
+
+def _shaped(value: Any, space: Tree, path: str) -> Tree:
+    """A tree of arrays with the form of the space; shapes are not looked at."""
+    if isinstance(space, dict):
+        if not isinstance(value, Mapping) or value.keys() != space.keys():
+            given = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+            raise UserError(f"{path} is {given}; expected a dict of {sorted(space)}")
+        return {key: _shaped(value[key], part, f"{path}[{key!r}]") for key, part in space.items()}
+    if isinstance(space, tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space):
+            raise UserError(f"{path} is {type(value).__name__}; expected {len(space)} parts")
+        return tuple(
+            _shaped(one, part, f"{path}[{k}]")
+            for k, (one, part) in enumerate(zip(value, space, strict=True))
+        )
+    return _array(value, space, path)
+
+
+def _array(value: Any, space: Space, path: str) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # its parts are of unequal lengths
+        raise UserError(f"{path} is no array; expected {space}") from None
+    dtype = narrow_dtype(space.dtype)
+    if array.dtype.kind not in ("iubf" if dtype.kind == "f" else "iub"):
+        raise UserError(f"{path} has dtype {array.dtype}; expected {dtype}, of {space}")
+    if dtype.kind != "f" and (wrong := _outside(array, space)) is not None:
+        raise UserError(f"{path} has the value {wrong}, which is not in {space}")
+    return array.astype(dtype)
+
+
+def _outside(array: np.ndarray, space: Space) -> Any:
+    """A number that is beyond the limits of its space; None where there is none."""
+    assert space.shape is not None
+    if array.shape[array.ndim - len(space.shape) :] != space.shape:
+        return None  # which is reported by its shape
+    beyond = outside(array, space)
+    return array[beyond][0] if beyond.any() else None
+
+
+def _padded(rows: Tree, space: Space) -> Tree:
+    """Rows with zeros after an agent's own numbers, as all agents' space has them."""
+
+    def pad(array: np.ndarray, leaf: Space) -> np.ndarray:
+        assert leaf.shape is not None
+        if array.shape[1:] == leaf.shape:
+            return array
+        missing = [(0, most - size) for most, size in zip(leaf.shape, array.shape[1:], strict=True)]
+        return np.pad(array, [(0, 0), *missing])
+
+    return map_tree(pad, rows, space_tree(space))

@@ -1,0 +1,1 @@
+"""The contents of a run's folder: records, checkpoints, versions, opponents."""

@@ -1,0 +1,126 @@
+"""The runs of which everything may be imported: this user's own, and those that the user trusts.
+
+A run's config.json names modules, and its experiment.py is executed. The folder of a stranger is
+read all the same, as long as it names nothing but settings that srl ships. srl signs each
+config.json that it writes with a key that only its user can read, and knows its own runs by that,
+wherever they are moved to.
+"""
+
+from __future__ import annotations
+
+import hmac
+import importlib
+import json
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from srl.core.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+OPTION = "--trust (in Python trust=True)"
+_SIGNATURE = "signature"
+_SETTINGS = (
+    "srl.algorithms",
+    "srl.dataflow",
+    "srl.envs",
+    "srl.config.evaluation",
+    "srl.config.experiment",
+    "srl.networks",
+    "srl.pools.config",
+    "srl.config.self_play",
+    "srl.tracking",
+)
+"""Modules, and packages of modules, that have classes of settings, and do nothing when imported."""
+
+
+def signed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives a run's configuration with this user's signature; without one where there is no key."""
+    unsigned = {name: value for name, value in config.items() if name != _SIGNATURE}
+    try:
+        return {**unsigned, _SIGNATURE: _signature(unsigned, _key(make=True))}
+    except OSError as error:
+        logger.warning(
+            "%s cannot be written (%s): later commands on this run need --trust; XDG_STATE_HOME "
+            "names another place for it",
+            *(_key_file(), error.strerror),
+        )
+        return unsigned
+
+
+def unsigned(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives a configuration without its signature."""
+    return {name: value for name, value in config.items() if name != _SIGNATURE}
+
+
+def is_own(config: Mapping[str, Any]) -> bool:
+    """Whether srl wrote a run's configuration for this user."""
+    given = config.get(_SIGNATURE)
+    if not isinstance(given, str) or not given.isascii():
+        return False
+    with suppress(OSError):
+        return hmac.compare_digest(given, _signature(unsigned(config), _key()))
+    return False
+
+
+def only_settings(name: str) -> ModuleType:
+    """Imports a module of srl's that has settings.
+
+    Raises:
+        UserError: If it is any other module.
+    """
+    if not any(name == known or name.startswith(f"{known}.") for known in _SETTINGS):
+        raise outside(name)
+    return importlib.import_module(name)
+
+
+def outside(name: str) -> UserError:
+    """Gives the error for a folder that is not this user's own and needs more than srl's settings.
+
+    Args:
+        name: The module, library, or part of the experiment's file that would be loaded.
+    """
+    module, _, part = name.partition(":")
+    if module == "experiment":
+        name = f"{part} of its experiment.py".removeprefix(" of ")
+    return UserError(
+        f"its config.json names {name}, which is not part of srl, and srl does not know this run "
+        f"as yours: to load it is to run its code. Look at it, and give {OPTION} if you trust it"
+    )
+
+
+def _key_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(state, "srl", "key")
+
+
+def _key(*, make: bool = False) -> bytes:
+    """This user's key, 32 random bytes.
+
+    Raises:
+        OSError: If there is none, or others can read it.
+    """
+    file = _key_file()
+    if make and not file.exists():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = file.with_name(f"{secrets.token_hex(8)}.new")
+        new.touch(mode=0o600)
+        new.write_bytes(secrets.token_bytes(32))
+        with suppress(FileExistsError):  # another process was faster
+            os.link(new, file)
+        new.unlink()
+    with file.open("rb") as opened:
+        status = os.fstat(opened.fileno())
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise PermissionError(0, "others can read it", str(file))
+        return opened.read()
+
+
+def _signature(config: Mapping[str, Any], key: bytes) -> str:
+    return hmac.digest(key, json.dumps(config, sort_keys=True).encode(), "sha256").hex()

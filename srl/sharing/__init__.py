@@ -1,1 +1,0 @@
-"""Policies for use elsewhere: ONNX graphs, and folders to publish."""

@@ -1,0 +1,100 @@
+"""The benchmarks of act, learn and train, as their user calls them."""
+
+import json
+
+import pytest
+
+from srl import RunError
+from srl.api.cli import main
+from srl.extras.bench.rounds import in_turns, repeated
+from srl.extras.bench.train import PlanSide
+
+QUICK = ["--seconds", "0.1", "--rounds", "1"]
+SMALL = ["--num-envs", "4", "--algorithm.unroll-length", "8", "--algorithm.epochs", "1"]
+
+
+def lines(capsys, *words):
+    """The JSON objects that `srl bench` prints for these words."""
+    assert main(["bench", *words, *QUICK, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_act_is_measured_for_each_number_of_slots(capsys):
+    small, large = lines(capsys, "act", "--num-slots", "2,64")
+    assert small["name"] == "act"
+    assert small["unit"] == "slots/s"
+    assert [line["config"]["num_slots"] for line in (small, large)] == [2, 64]
+    assert small["latency_us"] == pytest.approx(2e6 / small["value"])
+    assert large["value"] > 0
+    assert len(small["rounds"]) == 1
+
+
+def test_learn_is_measured_in_samples_of_all_slots(capsys):
+    (line,) = lines(capsys, "learn", "native:CartPole-v1", *SMALL)
+    assert line["name"] == "learn"
+    assert line["unit"] == "samples/s"
+    assert line["samples"] == 4 * 8
+    assert line["value"] > 0
+
+
+def test_plans_train_in_turns_and_are_held_against_the_loop_alone(capsys):
+    (line,) = lines(capsys, "train", "native:CartPole-v1", "--plan", "fused", *SMALL)
+    assert line["config"]["plan"] == "fused"
+    assert line["unit"] == "env_steps/s"
+    assert line["value"] > 0
+    assert line["ratio_min"] <= line["ratio"] <= line["ratio_max"]
+    assert line["ratio"] == pytest.approx(line["value"] / line["vs_value"])  # of one round
+
+
+def test_a_run_that_ends_by_itself_is_reported_with_its_own_error():
+    with pytest.raises(RunError, match=r"the run ended with 2: .*NoSuch-v1"):
+        PlanSide("native:NoSuch-v1", [])(0.1)
+
+
+def test_a_table_has_a_line_for_each_size(capsys):
+    assert main(["bench", "act", "--num-slots", "2,4", *QUICK]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["bench", "learn", *SMALL, *QUICK]) == 0
+    assert "32 samples" in capsys.readouterr().out
+
+
+def test_sides_run_in_turns_after_a_round_that_does_not_count():
+    order = []
+    sides = {name: lambda seconds, name=name: order.append(name) or seconds for name in "ab"}
+    assert in_turns(sides, 3.0, 2) == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+    assert order == list("ababab")
+
+
+def test_a_call_longer_than_its_time_is_made_once():
+    calls = []
+    assert repeated(lambda: calls.append(1), 5)(1e-9) > 0
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["act", "--num-slots", "x"], "--num-slots: 'x'; expected a whole number from 1 up"),
+        (["act", "native:HideAndSeek-v1", "--num-slots", "6"], "an environment has 4 slots"),
+        (["learn", "--seconds", "0"], "--seconds: '0'; expected a number from 0.001 up"),
+        (["train", "--json"], "srl bench train needs an experiment file or an environment id"),
+        (["train", "native:CartPole-v1", "--plan", "fusd"], "did you mean fused"),
+        (["nothing"], "there is no benchmark 'nothing'; there are pool, act, learn, train"),
+    ],
+)
+def test_what_cannot_be_measured_is_reported_in_a_line(capsys, argv, message):
+    assert main(["bench", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_replay_is_saved_and_read_again(capsys, tmp_path):
+    words = ["replay", "--frames", "64", "--num-slots", "2", "--unroll-length", "4", "--new", "3"]
+    assert main(["bench", *words, "--folder", str(tmp_path), "--json"]) == 0
+    lines = {line["name"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    memory, first, following, resumed = lines.values()
+    assert memory["config"]["frames"] == 64
+    rows = 8 * 2 * 5
+    assert memory["replay_bytes"] == rows * (84 * 84 + 6) + 64 * 4 + 8 * 2 * 4
+    assert following["bytes"] < first["bytes"] / 2
+    assert resumed["unit"] == "s"
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,129 @@
+"""`srl sweep`: trials are runs, failures end nothing, and the same command goes on."""
+
+import json
+import os
+import shlex
+import signal
+
+import pytest
+from sweeping import RATE, SMALL, STEPS, begun, lines, rows, sweep
+
+from srl.api.cli import main
+from srl.extras.sweep.engines.local import divided, gpu_variables
+from srl.record.run_record import RunFolder, read_config
+from srl.run.metrics import read_metrics
+
+BUDGET = ("--env-steps", str(4 * STEPS))
+
+
+def test_a_grid_is_run_with_each_seed_once_and_a_trial_that_fails_is_reported(tmp_path, capfd):
+    words = (*BUDGET, "--algorithm.minibatches", "3,4", "--seeds", "0,5", "--parallel", "2")
+    assert sweep(tmp_path / "s", *words, "--json") == 1
+    found, shown = capfd.readouterr()
+    assert "trial 0 (minibatches 3): failed, PPO with unroll_length=16, minibatches=3" in shown
+    table = rows(found)
+    assert [(row["trial"], row["state"]) for row in table.values()] == [(1, "done"), (0, "failed")]
+    runs = [tmp_path / "s" / f"trial-001-seed-{seed}" for seed in (0, 5)]
+    last = [read_metrics(run)[-1]["episode_return"] for run in runs]
+    assert table[1]["values"] == last
+    assert table[1]["value"] == pytest.approx(sum(last) / 2)
+    assert shlex.split(table[1]["command"]) == ["srl", "run", *SMALL, *BUDGET, *words[2:3], "4"]
+    assert read_config(RunFolder(runs[1]))["experiment"]["seed"] == 5
+
+    written = [(run / "metrics.jsonl").stat().st_mtime_ns for run in runs]
+    assert sweep(tmp_path / "s", *words) == 1
+    assert "best: trial 1" in capfd.readouterr().out
+    assert [(run / "metrics.jsonl").stat().st_mtime_ns for run in runs] == written
+
+    assert main(["plot", str(tmp_path / "s"), "--csv", str(tmp_path / "curves.csv")]) == 0
+    assert "2 runs" in capfd.readouterr().out
+
+
+def test_an_interrupted_sweep_goes_on_with_its_runs(tmp_path, capfd):
+    words = ("--env-steps", str(400 * STEPS), RATE, "1e-4..1e-2:log", "--trials", "2")
+    first = tmp_path / "s" / "trial-000" / "metrics.jsonl"
+    process = begun(tmp_path / "s", *words, until=lambda: lines(first) > 3)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(120) == 130
+    assert "interrupted; the same command goes on" in capfd.readouterr().err
+    before = read_metrics(first.parent)
+    assert before[-1]["env_steps"] < 400 * STEPS
+    assert not (tmp_path / "s" / "trial-001").exists()
+    assert sweep(tmp_path / "s", *words, "--json") == 0
+    assert read_metrics(first.parent)[: len(before)] == before
+    assert {row["progress"] for row in rows(capfd.readouterr().out).values()} == {1}
+
+
+def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path):
+    def drawn(name, *words):
+        # A value that no trial can have: nothing is trained.
+        lists = ("--algorithm.minibatches", "3,5", RATE, "1e-4..1e-2:log")
+        assert sweep(tmp_path / name, *lists, *words) == 1
+        record = json.loads((tmp_path / name / "sweep.json").read_text())["record"]
+        return [tuple(trial["settings"].values()) for trial in record["trials"]]
+
+    four = drawn("a", "--trials", "4")
+    assert drawn("b", "--trials", "2") == four[:2]
+    assert drawn("b", "--trials", "4") == four
+    assert drawn("c", "--trials", "4", "--search-seed", "1") != four
+    assert sorted(minibatches for minibatches, _ in four) == ["3", "3", "5", "5"]
+    assert len({rate for _, rate in four}) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([], "no setting has several values"),
+        (["--seed", "0,1"], "--seeds trains each trial with several"),
+        ([RATE, "0.1,0.2", "--seeds", "1,1"], "give each seed once"),
+        ([RATE, "0.1,0.2", "--seeds", "1", "--seed", "2"], "both given"),
+        ([RATE, "0.1..0.2"], "give --trials N"),
+        (["--algorithm.learning-rat", "0.1,0.2"], "did you mean --algorithm.learning-rate?"),
+        ([RATE, "0.1,0.2", "--plan", "auto"], "name a plan"),
+        ([RATE, "0.1,0.2", "--every", "5"], "--every is for --search pbt"),
+        ([RATE, "0.1,0.2", "--partition", "gpu"], "--partition is for a cluster"),
+        (["--num-envs=4,8", "--search", "pbt"], "is given twice"),
+        (
+            ["--groups", "1,2", "--search", "pbt"],
+            "does not change the loss and the optimizer alone",
+        ),
+        ([RATE, "0.1,0.2", "--search", "pbt", "--updates", "5"], "counts env steps"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path, capsys):
+    assert sweep(tmp_path / "s", *words) == 2
+    assert error in capsys.readouterr().err
+    assert not list(tmp_path.glob("s/*/config.json"))
+
+
+def test_an_objective_that_no_trial_reports_names_those_that_there_are(tmp_path, capsys):
+    assert sweep(tmp_path / "s", *BUDGET, RATE, "1e-4,1e-3", "--objective", "retrun") == 2
+    told = capsys.readouterr()
+    assert "--objective retrun: no trial has reported it" in told.err
+    assert "episode_return" in told.err
+    assert "best:" not in told.out
+
+
+def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
+    assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,5") == 1
+    assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,7") == 2
+    assert "holds another sweep, with searched: --algorithm.minibatches 3,5" in (
+        capsys.readouterr().err
+    )
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    assert sweep(tmp_path / "other", RATE, "0.1,0.2") == 2
+    assert "holds something else than a sweep" in capsys.readouterr().err
+    (tmp_path / "s" / "sweep.json").write_text("[]")
+    assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,5") == 2
+    assert "is no sweep of this srl" in capsys.readouterr().err
+
+
+def test_runs_at_a_time_share_cores_and_gpus():
+    assert divided(range(5), 2) == [[0, 1], [2, 3, 4]]
+    assert divided(range(2), 3) == [[0], [1], [0]]
+    assert gpu_variables(["a", "b"], 1) == [{}]
+    assert gpu_variables(["a", "b"], 2) == [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in "ab"]
+    variables = gpu_variables(["a"], 2)
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in variables] == ["a", "a"]
+    assert sum(float(each["XLA_PYTHON_CLIENT_MEM_FRACTION"]) for each in variables) <= 0.9

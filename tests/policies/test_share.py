@@ -1,0 +1,112 @@
+"""Folders of policies to publish: complete, and loaded as runs are."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+import srl
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
+from srl.pools import make_pool
+
+SMALL = ("--algorithm.network.mlp.width", "8")
+FILE = """
+import gymnasium
+import numpy as np
+
+from srl import Experiment
+
+
+class Walk(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        following = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return following, float(action), self.steps == 5, False, {}
+
+
+mine = Experiment(name="walk", env=Walk)
+"""
+
+
+@pytest.fixture
+def share(tmp_path, save_run, capsys):
+    """Shares a run of a target; gives the run's folder, the shared one, and what is reported."""
+
+    def share(target):
+        resolved = load_experiment(target, SMALL)
+        with make_pool(resolved.experiment.env) as pool:
+            run = save_run(resolved, pool.specs, tmp_path / "run")
+        shared = tmp_path / "shared"
+        assert main(["share", str(run), str(shared), "--episodes", "2"]) == 0
+        return run, shared, capsys.readouterr().out
+
+    return share
+
+
+def files_of(folder):
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+COMMON = {"README.md", "config.json", "specs.json", "results.json", "checkpoints/7.safetensors"}
+
+
+def test_a_shared_folder_plays_as_the_run_does(share):
+    run, shared, _ = share("CartPole-v1")
+    assert files_of(shared) == {*COMMON, "policy.onnx", "replay.mp4"}
+    observations = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    wanted, found = (srl.load(folder).act(observations)[0] for folder in (run, shared))
+    assert np.array_equal(wanted, found)
+    results = json.loads((shared / "results.json").read_text())["results"]
+    assert srl.evaluate(shared, episodes=2)["results"] == results
+
+    _, metadata, text = (shared / "README.md").read_text().split("---\n", 2)
+    metadata = yaml.safe_load(metadata)
+    assert {"CartPole-v1", "PPO", "reinforcement-learning"} <= set(metadata["tags"])
+    (result,) = metadata["model-index"][0]["results"]
+    assert result["task"]["type"] == "reinforcement-learning"
+    assert result["dataset"]["name"] == "CartPole-v1"
+    mean, between, deviation = result["metrics"][0]["value"].split()
+    estimate = results["episode_return"]
+    assert float(mean) == pytest.approx(estimate["mean"], abs=0.01)
+    assert float(deviation) == pytest.approx(estimate["standard_deviation"], abs=0.01)
+    assert between == "+/-"
+    assert "replay.mp4" in text
+    assert "policy.onnx" in text
+
+
+def test_an_experiment_file_is_shared_and_what_cannot_be_made_is_reported(share, tmp_path):
+    file = tmp_path / "walk.py"
+    file.write_text(FILE)
+    _, shared, reported = share(f"{file}:mine")
+    assert "no film: " in reported
+    assert files_of(shared) == {*COMMON, "policy.onnx", "experiment.py"}
+    assert "replay.mp4" not in (shared / "README.md").read_text()
+    moved = shared.rename(tmp_path / "moved")
+    file.unlink()
+    with pytest.raises(UserError, match=r"names Walk of its experiment\.py, which is not part of"):
+        srl.evaluate(moved, episodes=2)
+    found = srl.evaluate(moved, episodes=2, trust=True)
+    assert found["results"]["episode_length"]["mean"] == 5
+    for name in ("README.md", "config.json", "results.json"):
+        assert str(tmp_path) not in (moved / name).read_text()
+
+
+def test_a_folder_that_holds_something_is_not_shared_into(tmp_path, capsys):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "notes.txt").write_text("mine")
+    assert main(["share", str(tmp_path), str(tmp_path / "shared")]) == 2
+    assert "exists already; give a new or an empty folder" in capsys.readouterr().err
+    assert main(["share", str(tmp_path), str(tmp_path / "new"), "--episodes", "1"]) == 2
+    assert "--episodes" in capsys.readouterr().err
+    assert files_of(tmp_path) == {"shared/notes.txt"}
