@@ -1,9 +1,11 @@
 """Neither modules nor rooms (folders of srl) need each other in a circle."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+CACHE = {"__pycache__"}
 
 
 def modules():
@@ -83,3 +85,12 @@ def test_rooms_import_only_rooms_below():
             others = {room(other) for other in imports(file, set(files))}
             graph[room(name)] |= others & graph.keys() - {room(name)}
     assert not circles(graph)
+
+
+def test_the_rooms_are_those_of_the_documents():
+    text = (ROOT / "docs" / "developing.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+/`(?:, )?)+) \|", text, re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert told == {path.name for path in (ROOT / "srl").iterdir() if path.is_dir()} - CACHE | {
+        "envs"
+    }
