@@ -159,14 +159,6 @@ def test_a_mistake_in_an_imported_file_is_placed_there(tmp_path, monkeypatch, mi
         load_experiment(str(tmp_path / "exp.py"))
 
 
-def test_an_option_for_a_setting_without_a_type_says_so(tmp_path):
-    path = tmp_path / "mine.py"
-    body = "@dataclass(frozen=True)\nclass Mine(PPO):\n    tau = 0.5"
-    path.write_text(ALGORITHM.format(body=body, made="Mine()"))
-    told = "Mine.tau has no type annotation, and so is no setting: write `tau: float = 0.5`"
-    assert told in failure(path, "--algorithm.tau", "0.1")
-
-
 def test_an_id_can_be_overridden_by_an_id(file):
     assert load(f"{file}:plain", "--env", "Pendulum-v1").env == "Pendulum-v1"
     assert load("CartPole-v1", "--env", "Pendulum-v1").env == "Pendulum-v1"

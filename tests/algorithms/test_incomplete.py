@@ -83,3 +83,12 @@ def test_a_class_that_changes_no_setting_needs_no_decorator(tmp_path):
     body = "class Mine(PPO):\n    def loop(self, run):\n        super().loop(run)\n"
     path.write_text(ALGORITHM.format(body=body, made="Mine()"))
     assert type(load_experiment(str(path)).experiment.algorithm).__name__ == "Mine"
+
+
+def test_an_option_for_a_setting_without_a_type_says_so(tmp_path):
+    path = tmp_path / "mine.py"
+    body = "@dataclass(frozen=True)\nclass Mine(PPO):\n    tau = 0.5"
+    path.write_text(ALGORITHM.format(body=body, made="Mine()"))
+    told = "Mine.tau has no type annotation, and so is no setting: write `tau: float = 0.5`"
+    with pytest.raises(UserError, match=told):
+        load_experiment(str(path), ["--algorithm.tau", "0.1"])
