@@ -11,7 +11,7 @@ from srl.pools import EnvConfig, NamedEnv
 
 
 def config_class(env: Any) -> type[EnvConfig] | None:
-    """What srl knows of an environment beside its specs, if it ships it.
+    """Gives the configuration class of an environment that srl ships; None for any other.
 
     Args:
         env: An experiment's, or what its `config.json` has of it: the type in a mapping.

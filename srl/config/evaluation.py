@@ -24,7 +24,7 @@ class Evaluation(Settings):
     """Whole episodes of versions of the policies, played by a process beside the run."""
 
     episodes: int = 20
-    """How many episodes each version is evaluated by."""
+    """Episodes in the evaluation of each version."""
     every: int = 0
     """Updates from one version to the next; 0 takes those of report lines. While a version is being
     evaluated none is put aside: the newest comes next."""
@@ -37,12 +37,12 @@ class Evaluation(Settings):
     """Options of the environment in which evaluation differs from training, by name; what agents
     observe and do has to stay the same. As arguments: --evaluation.options.NAME VALUE."""
     metric: str = "return"
-    """Which of eval/* decides which version is the best; more is better."""
+    """The metric of eval/* that selects the best version; more is better."""
     target: float | None = None
     """Ends the run as soon as a version's metric is at least this."""
     video: bool = False
-    """Whether an episode of each evaluated version is filmed, into the run's videos/: its first 20
-    seconds. The newest 20 such films stay."""
+    """Films of the evaluated versions in the run's videos/: the first 20 seconds of an episode of
+    each. The newest 20 films stay."""
     share: float = 0.03
     """Share of the processors' time that evaluation may take; 1 for all of it, with the priority of
     training."""

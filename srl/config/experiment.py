@@ -55,7 +55,7 @@ class Experiment(Settings):
     num_envs: int = 64
     """Environments stepped together."""
     algorithm: Algorithm = field(default_factory=PPO)
-    """How policies learn."""
+    """The learning algorithm of the policies, with its settings."""
     policies: Mapping[str, str | Fixed] = field(default_factory=lambda: {"*": "policy"})
     """Patterns of agent names, and the policy that the agents matching each follow: the name of one
     that is trained, or a fixed one of another run."""
@@ -64,7 +64,7 @@ class Experiment(Settings):
     evaluation: Evaluation | None = None
     """Whole episodes of the policies' versions, played beside the run; by default none."""
     plan: Plan | str | None = None
-    """Which nodes of the training loop run together: a plan, the name of one that ships, or auto,
+    """The division of the training loop into workers: a plan, the name of one that ships, or auto,
     which measures a few. By default the usual one for the kind of environment."""
     max_staleness: int | None = 0
     """Updates by which the parameters that act may be older than those that learn from it. 0 is
@@ -104,14 +104,14 @@ class Experiment(Settings):
     next when the run has lasted twice as long as at the one before. One more is written at
     the end."""
     keep_checkpoints: int = 5
-    """How many of the newest checkpoints stay."""
+    """The number of newest checkpoints that stay."""
     tags: tuple[str, ...] = ()
     """Labels of the run, which config.json and trackers have as well."""
     trackers: tuple[Tracker, ...] = ()
-    """Where metrics and films go, beside the run's folder: wandb, mlflow, prometheus. TensorBoard
-    events are always written."""
+    """Further destinations of metrics and films: wandb, mlflow, prometheus. The run's folder always
+    gets them, with TensorBoard events."""
     tracking: Tracking = field(default_factory=Tracking)
-    """How they go there."""
+    """Settings of the trackers."""
     on_report: Callable[[Any], Any] | None = None
     """A function of an `srl.Event`, called at each report: it may stop the run or change it."""
     on_checkpoint: Callable[[Any], Any] | None = None
@@ -161,7 +161,7 @@ class Experiment(Settings):
 
     @property
     def taught(self) -> bool:
-        """Whether the loop has a teacher, whose advice comes with decisions."""
+        """True if the loop has a teacher, which adds its advice to decisions."""
         return "teach" in self.graph.nodes
 
     @property

@@ -47,8 +47,8 @@ class Fixed(Settings):
     """The checksum of the version's file; a run records it when it begins, and goes on with no
     other."""
     trust: bool = False
-    """Whether code of the other run's folder may run though others have made it, where its
-    algorithm or its networks are none that srl ships."""
+    """Permission to run code from the other run's folder although another user made it. Needed if
+    srl does not ship the run's algorithm or networks."""
     copy: Path | None = field(default=None, init=False, repr=False, compare=False)
     """The folder in which a run that has begun holds its copy of what it needs of the other run."""
 

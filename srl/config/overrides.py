@@ -263,7 +263,7 @@ def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, l
 
 
 def _option_types(env: str) -> dict[str, Any]:
-    """What is known of the options of an environment in Python; making it reports what is wrong."""
+    """Gives the known option types of a Python environment; making it reports any error."""
     if threaded(env) or functional(env):
         return {}
     try:
@@ -273,7 +273,7 @@ def _option_types(env: str) -> dict[str, Any]:
 
 
 def _is_nested(item: Any) -> bool:
-    """Whether a value has options for its parts in place of one of its own."""
+    """Tells if a value has options for its parts in place of a single option."""
     if isinstance(item, NamedEnv | Schedule):  # chosen already, or one value
         return False
     return dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and bool(item))

@@ -23,14 +23,14 @@ Files = Mapping[str, str]
 
 
 class Blocks(NamedTuple):
-    """What is in a file, as its name shows."""
+    """The contents of a block file, as its name gives them."""
 
     begin: int
     """The first update."""
     end: int
     """The update after the last."""
     part: int
-    """Which of the parts of the slots, from 0; all parts are of one size."""
+    """The index of the part of the slots, from 0; all parts are of one size."""
     parts: int
 
     @property
@@ -40,12 +40,12 @@ class Blocks(NamedTuple):
 
     @staticmethod
     def named(name: str) -> Blocks | None:
-        """What a file of this name holds; None where it is none of these files."""
+        """Parses a block file's name; None for other files."""
         found = re.fullmatch(rf"(\d+)-(\d+)\.(\d+)of(\d+){re.escape(SUFFIX)}", name, re.ASCII)
         return None if found is None else Blocks(*map(int, found.groups()))
 
     def meets(self, part: int, parts: int) -> bool:
-        """Whether it holds slots of a part of another division."""
+        """Tells if the file holds slots of part `part` of a division into `parts`."""
         before = (self.part + 1) * parts <= part * self.parts
         after = self.part * parts >= (part + 1) * self.parts
         return not (before or after)

@@ -13,7 +13,7 @@ from srl.core.errors import UserError
 
 _DEEPEST = 100  # levels: what walks over the values may be recursive
 UNFINISHED = ".unfinished-"
-"""What the name of a file that is being written begins with."""
+"""The prefix of the name of an unfinished file."""
 
 
 def short_path(path: Path) -> str:
@@ -118,5 +118,5 @@ def _inside(value: Any) -> list[Any]:
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """Whether a value is a whole number of at least 0 that fits into int64."""
+    """Tells if a value is a whole number of at least 0 that fits into int64."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -12,7 +12,7 @@ _NUMBERS = range(-COUNT.stop, COUNT.stop)
 
 
 def fits(value: Any, shape: Any) -> bool:
-    """Whether a JSON value has a shape, which is written as the value would be.
+    """Tells if a JSON value has a shape, which is written as the value would be.
 
     Args:
         value: As `json.loads` gives it.
@@ -53,5 +53,5 @@ def _fields_fit(value: dict[str, Any], shape: dict[Any, Any]) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it can be written: JSON may hold halves of characters."""
+    """Tells if the text can be encoded: JSON may hold halves of characters."""
     return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -1,4 +1,4 @@
-"""What the folder of a run records, read without making its experiment again."""
+"""The records in a run's folder, read without making its experiment again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RunFolder:
 
     @property
     def specs(self) -> Path:
-        """What the environments' spaces and agents are, as JSON."""
+        """The file of the environments' spaces and agents, as JSON."""
         return self.path / "specs.json"
 
     @property
@@ -176,7 +176,7 @@ def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
 
 
 def _has_checkpoint(run: RunFolder) -> bool:
-    """Whether a run has a checkpoint; of a folder that cannot be read, as if it had none."""
+    """Tells if a run has a checkpoint; False for a folder that cannot be read."""
     try:
         return bool(Checkpoints(run.checkpoints).versions())
     except UserError as error:
@@ -274,7 +274,7 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is a text that the operating system can take."""
+    """Tells if a value is a text that the operating system accepts."""
     try:
         return isinstance(value, str) and b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:
@@ -282,7 +282,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text is short enough to name a file."""
+    """Tells if a text is short enough to name a file."""
     path = os.fsencode(text)
     return len(path) < _LONGEST_PATH and max(map(len, path.split(b"/"))) <= _LONGEST_NAME
 

@@ -60,7 +60,7 @@ def unsigned(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_own(config: Mapping[str, Any]) -> bool:
-    """Whether srl wrote a run's configuration for this user."""
+    """Tells if srl wrote a run's configuration for this user."""
     given = config.get(_SIGNATURE)
     if not isinstance(given, str) or not given.isascii():
         return False

@@ -92,7 +92,7 @@ class Versions:
 
     @property
     def given_up(self) -> bool:
-        """Whether no version is evaluated any more."""
+        """True if no version is evaluated any more."""
         return self._over.exists()
 
     def no_films(self) -> str:
@@ -171,7 +171,7 @@ class Versions:
 
     @property
     def urgent(self) -> bool:
-        """Whether the run waits for the result."""
+        """True if the run waits for the result."""
         return self._urgent.exists()
 
     def give_up(self) -> None:

@@ -1,4 +1,4 @@
-"""How fast a compiled `act` decides, by the number of slots: `srl bench act`."""
+"""The speed of a compiled `act`, by the number of slots: `srl bench act`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _show(options: Any, way: str, size: int, rates: list[float]) -> None:
 def _deciding(
     experiment: Experiment, target: str, overrides: list[str], way: str
 ) -> Iterator[Callable[[], Any]]:
-    """What an actor calls for a step: of arrays of NumPy's, here or through a stream."""
+    """Gives an actor's call for a step, on NumPy arrays, in this process or through a stream."""
     specs, timestep = first_timestep(experiment, experiment.num_envs)
     clock = itertools.count()  # as a group's: what does not go on by one is converted anew
     if way == "in process":

@@ -10,9 +10,9 @@ from srl.core.errors import UserError
 from srl.core.spaces import choice_counts, has_choices, limits
 
 STICKY_STEPS = 10
-"""How long the sticky policy holds an action: longer contacts, closer to trained play."""
+"""Steps for which the sticky policy holds an action: longer contacts, closer to trained play."""
 BATCHES = 20 * STICKY_STEPS
-"""How many calls have actions of their own before they come round again."""
+"""Batches of actions, one for each call, before the first is used again."""
 
 
 def random_actions(

@@ -1,4 +1,4 @@
-"""How many light actors one learner and a few policy workers serve: `srl bench actors`."""
+"""Light actors served by one learner and a few policy workers: `srl bench actors`."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class _Watch:
         self._begun = 0.0
         self.snapshots: list[Snapshot] = []
         self.bottleneck = ""
-        """What the last report names as such."""
+        """The bottleneck in the last report; empty before the first."""
 
     @property
     def begin_seconds(self) -> float:
@@ -139,7 +139,7 @@ class _Watch:
         self.bottleneck = metrics["bottleneck"]
 
     def enough(self) -> bool:
-        """Whether the run may end; asked several times a second."""
+        """Tells if the run may end; called several times a second."""
         now = time.perf_counter()
         if not self._begun:
             reports = self._hosts.reports.items()
@@ -159,7 +159,7 @@ class _Watch:
 
 
 def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
-    """What happened between two snapshots.
+    """Computes rates and resource use between two snapshots.
 
     Raises:
         RunError: If a worker was started again in between.
@@ -198,7 +198,7 @@ def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
 
 
 def _rates(first: Snapshot, last: Snapshot, counter: str) -> dict[str, float]:
-    """How fast a counter grew, by worker, from one report of it to another."""
+    """Computes the growth of a counter per second between two snapshots, by worker."""
     rates = {}
     for name, report in last.reports.items():
         before = first.reports[name]
@@ -209,7 +209,7 @@ def _rates(first: Snapshot, last: Snapshot, counter: str) -> dict[str, float]:
 
 
 def _roles(first: Snapshot, last: Snapshot) -> dict[str, dict[str, float]]:
-    """What each role used: cores, and the memory of one process, in the mean."""
+    """Computes each role's use of cores, and the mean memory of one of its processes."""
     seconds = last.time - first.time
     names: dict[str, list[str]] = defaultdict(list)
     for name in last.pids:

@@ -21,7 +21,7 @@ from srl.pools import make_pool
 
 
 def first_timestep(experiment: Experiment, num_envs: int) -> tuple[Specs, Timestep]:
-    """What so many environments of the experiment begin with."""
+    """Gives the specs and the first timestep of `num_envs` environments of the experiment."""
     with closing(make_pool(experiment.env, num_envs)) as pool:
         return pool.specs, jax.tree.map(np.copy, pool.reset(experiment.seed))
 
@@ -71,10 +71,10 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
 
 
 def _started(experiment: Experiment) -> tuple[Timestep, PolicySet, Any, Unroll]:
-    """What all of it begins with, with as many XLA threads as in a run.
+    """Gives the inputs of the programs, with as many XLA threads as in a run.
 
-    Gives the first timestep, the policies, their states, and an unroll whose steps repeat the first
-    one.
+    These are the first timestep, the policies, their states, and an unroll that repeats the first
+    step.
     """
     specs, timestep = first_timestep(experiment, experiment.num_envs)
     choose_for_learning(experiment, specs, experiment.num_envs)

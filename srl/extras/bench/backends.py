@@ -1,4 +1,4 @@
-"""What steps environments: srl's pools, and the peers that `srl bench pool --vs` names."""
+"""Backends that step environments: srl's pools, and the peers that `srl bench pool --vs` names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from srl.pools.python.sources import make_environment
 
 @dataclass(frozen=True)
 class Case:
-    """What is to be stepped, and how."""
+    """The environments to step, and the settings of the backend."""
 
     env: str
     """Without the prefix that names a backend: CartPole-v1."""
@@ -34,15 +34,15 @@ class Case:
     workers: int = 0
     """Processes, of the backend `processes`; 0 takes one for each core."""
     cores: tuple[int, ...] = ()
-    """Where the backend `native` pins its threads; nowhere by default."""
+    """Cores to which the backend `native` pins its threads; none by default."""
     options: dict[str, Any] = field(default_factory=dict)
     """The environment's options."""
     sticky: bool = False
-    """Whether random actions are held for STICKY_STEPS steps."""
+    """True if random actions are held for STICKY_STEPS steps."""
 
     @property
     def synchronous(self) -> bool:
-        """Whether each batch is of all environments."""
+        """True if each batch holds all environments."""
         return self.batch_size == self.num_envs
 
 

@@ -1,4 +1,4 @@
-"""How fast two programs train, whatever they are written in: `srl bench commands`."""
+"""The training speed of two programs in any language: `srl bench commands`."""
 
 from __future__ import annotations
 

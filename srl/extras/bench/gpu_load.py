@@ -1,4 +1,4 @@
-"""How busy the GPUs of this machine are, as `nvidia-smi` reports it."""
+"""The load of this machine's GPUs, as `nvidia-smi` reports it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def arrays(tree: Tree) -> list[Any]:
 
 
 def addresses(tree: Tree) -> list[int]:
-    """Where these arrays are in memory, on each device."""
+    """Gives the memory addresses of a tree's arrays on each device."""
     shards = [shard.data for x in arrays(tree) for shard in x.addressable_shards]
     return [shard.unsafe_buffer_pointer() for shard in shards]
 

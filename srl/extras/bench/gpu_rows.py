@@ -66,7 +66,7 @@ class Row:
     """A few words for the table."""
     measure: Callable[[Room], Measured]
     usual: bool = True
-    """Whether it is measured where no rows are named."""
+    """True if the row is measured by default."""
 
 
 def _train(

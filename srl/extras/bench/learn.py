@@ -1,4 +1,4 @@
-"""How fast a compiled `learn` goes through a batch: `srl bench learn`."""
+"""The speed of a compiled `learn` on a batch: `srl bench learn`."""
 
 from __future__ import annotations
 

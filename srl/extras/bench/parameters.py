@@ -1,4 +1,4 @@
-"""How fast many hosts get new parameters: `srl bench parameters`."""
+"""The speed of sending new parameters to many hosts: `srl bench parameters`."""
 
 from __future__ import annotations
 

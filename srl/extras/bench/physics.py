@@ -1,4 +1,4 @@
-"""How fast a native environment's physics alone steps: the most that a pool could reach."""
+"""The speed of a native environment's physics alone: an upper bound for a pool."""
 
 from __future__ import annotations
 

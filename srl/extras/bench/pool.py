@@ -1,4 +1,4 @@
-"""How fast pools step, alone or against a peer: `srl bench pool`."""
+"""The speed of pools, alone or against a peer: `srl bench pool`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _check_alike(backend: str, own: Side, vs: str | None, peer: Side) -> None:
 
 
 def _choice(space: gymnasium.Space) -> tuple[Any, ...]:
-    """What may be chosen, whatever the dtype."""
+    """Describes the allowed actions of a space regardless of dtype, for a comparison."""
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
         kind = "box" if isinstance(space, spaces.Box) else "discrete"
         return (kind, *(np.round(np.asarray(x, float), 4).tolist() for x in limits(space)))

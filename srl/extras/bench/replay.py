@@ -147,7 +147,7 @@ def _sample(replay: Replay) -> np.ndarray:
 
 
 class _Took:
-    """How long something has taken."""
+    """The wall-clock and CPU time of a measured block."""
 
     seconds = cpu_seconds = 0.0
 

@@ -1,4 +1,4 @@
-"""How fast blocks and messages pass between threads, processes and hosts: `srl bench stream`."""
+"""The speed of blocks and messages between threads, processes and hosts: `srl bench stream`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ DONE = 23
 
 
 def block_count(size: int) -> int:
-    """How many blocks of so many bytes may be on their way: 64 MB of them, or 16."""
+    """Gives the number of blocks of `size` bytes to keep in flight: 64 MB, in 16 to 64 blocks."""
     return min(64, max(16, (1 << 26) // size))
 
 

@@ -1,4 +1,4 @@
-"""How fast whole training goes, under one plan or several: `srl bench train`."""
+"""The speed of whole training runs, under one plan or several: `srl bench train`."""
 
 from __future__ import annotations
 

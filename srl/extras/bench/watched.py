@@ -1,4 +1,4 @@
-"""What the processes of a run use: their time on the cores, their memory, their progress."""
+"""Measurements of a run's processes: CPU time, memory and progress."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Report(NamedTuple):
     time: float
     """When it arrived, by `time.perf_counter`."""
     counters: Mapping[str, float]
-    """What each counter has grown by since the worker began."""
+    """The growth of each counter since the worker began."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What all processes had used at some time."""
+    """The resource use of all processes until one moment."""
 
     time: float
     """When it was taken, by `time.perf_counter`."""

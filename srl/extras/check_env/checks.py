@@ -61,7 +61,7 @@ def findings(settings: Settings, watch: Watch) -> Iterator[str | Finding]:
 
 
 def _source(env: str) -> Any:
-    """What makes one environment: a callable, or an id of Gymnasium."""
+    """Finds the maker of one environment: a callable, or an id of Gymnasium."""
     if Path(env).is_file():
         ids = environment_ids(Path(env))
         hint = " or ".join(f"srl check-env {name}" for name in ids)
@@ -85,7 +85,7 @@ def _source(env: str) -> Any:
 
 
 def _in_pools(source: Any, settings: Settings, watch: Watch) -> Iterator[Finding]:
-    """Whether the environment steps in a pool, in this process and in a worker process."""
+    """Checks that the environment steps in a pool, in this process and in a worker process."""
     options, seed = settings.options, settings.seed
     _play_in_pool(source, options, seed, watch)
     yield Finding("pool", "ok", "steps in a pool of 2")

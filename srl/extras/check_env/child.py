@@ -76,9 +76,9 @@ def _making_seconds(seconds: float) -> float:
 
 
 def _messages(results: int, pid: int, patience: float) -> Iterator[tuple[str, Any]]:
-    """What the process sends until it ends; others that hold the pipe are not waited for.
+    """Reads the process's messages until it ends, without a wait for others that hold the pipe.
 
-    Each time that nothing has come for so many seconds, there is a message "silence".
+    Each time that nothing has come for `patience` seconds, there is a message "silence".
     """
     os.set_blocking(results, False)
     pidfd = os.pidfd_open(pid)
@@ -102,7 +102,7 @@ def _messages(results: int, pid: int, patience: float) -> Iterator[tuple[str, An
 
 
 def _verdict(check: str, code: int, dump: str) -> str:
-    """How a process ended that had not finished its checks."""
+    """Describes the end of a process that had not finished its checks."""
     stack = innermost_frames(dump)
     if dump.startswith("Timeout"):
         return (

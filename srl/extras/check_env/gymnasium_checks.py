@@ -36,7 +36,7 @@ SLOW = 5_000
 
 
 class Result(NamedTuple):
-    """What a reset or a step gave, copied."""
+    """A copy of the result of a reset or a step."""
 
     observation: Any
     reward: Any = 0.0
@@ -46,7 +46,7 @@ class Result(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether the episode is over."""
+        """True if the episode is over."""
         return bool(self.terminated) or bool(self.truncated)
 
 
@@ -238,7 +238,7 @@ class GymnasiumChecks:
         yield Finding("independence", "ok", "two copies stepped in turns do not meet")
 
     def _fresh_arrays(self) -> Iterator[Finding]:
-        """Whether an observation stays as it was given."""
+        """Checks that later steps leave an observation unchanged."""
         held, before = (None, None), ""
         for _, result in self._play(self._one, self._seed, 50):
             if not _same(*held):
@@ -261,7 +261,7 @@ class GymnasiumChecks:
         yield ends_finding("episode end", lengths, number, limit, advice)
 
     def _reset(self) -> Iterator[Finding]:
-        """Whether a reset gives a fresh episode, in the middle of one and after its end."""
+        """Checks that a reset gives a fresh episode, in the middle of one and after its end."""
         subject = self._one
         fresh = subject.reset(self._seed)
         subject.step(draw_action(subject.action_space, fresh.mask, self._rngs()[0]))
@@ -325,7 +325,7 @@ class GymnasiumChecks:
 
 
 def _call(step: int, episode: int) -> str:
-    """How a reset or a step is named."""
+    """Names a reset or a step in messages."""
     return f"step {step} of episode {episode}" if step else f"the reset of episode {episode}"
 
 

@@ -205,7 +205,7 @@ class PoolChecks:
 
 
 def _another_may_act(timestep: Timestep, here: np.ndarray, slot: int, agents: int) -> bool:
-    """Whether a mask allows an action of another agent: then it may be that one's turn."""
+    """Tells if a mask allows an action of another agent: then it may be that agent's turn."""
     first = slot - slot % agents
     return any(
         here[other] and np.any(_mask(_part(timestep.observation, other)))
@@ -215,7 +215,7 @@ def _another_may_act(timestep: Timestep, here: np.ndarray, slot: int, agents: in
 
 
 def _guarded(call: Callable[[], Any]) -> Any:
-    """What the call gives; a failure of the environment becomes a Fault."""
+    """Gives the result of a call; a failure of the environment becomes a Fault."""
     try:
         return call()
     except RunError as error:

@@ -1,4 +1,4 @@
-"""What checks find, and what is wrong with single values."""
+"""Findings of checks, and errors of single values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Verdict = Literal["ok", "warning", "mend"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found, in a line."""
+    """The result of one check, in a line."""
 
     check: str
     verdict: Verdict
@@ -44,7 +44,7 @@ may take longer than a step."""
 
 @dataclass(frozen=True)
 class Settings:
-    """What is checked, and how much of it is played."""
+    """The environment to check, and limits of the play."""
 
     env: str
     """An id, or module:factory."""
@@ -81,7 +81,7 @@ def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[st
 def spaces_findings(
     observation: gymnasium.Space, action: gymnasium.Space, supported: Callable[[], Any]
 ) -> Iterator[Finding]:
-    """Whether srl can use the two spaces.
+    """Checks that srl can use the two spaces.
 
     Args:
         observation: Of one agent.
@@ -120,7 +120,7 @@ def _brief(space: gymnasium.Space) -> str:
 def ends_finding(
     check: str, lengths: list[int], steps: int, limit: int | None, advice: str
 ) -> Finding:
-    """Whether episodes of these lengths ended in so many steps, or will at a limit."""
+    """Reports if episodes ended within so many steps, or will end at a limit."""
     if lengths:
         text = f"{len(lengths)} episodes, {np.mean(lengths):.0f} steps on average"
     elif limit:
@@ -183,7 +183,7 @@ def _outside(space: gymnasium.Space, array: np.ndarray) -> str:
 
 
 def reward_error(reward: Any) -> str:
-    """What is wrong with a reward; empty if nothing is."""
+    """Describes the error of a reward; empty if it is valid."""
     try:
         number = float(one_reward(reward))
     except InvalidOutput as error:
@@ -192,14 +192,14 @@ def reward_error(reward: Any) -> str:
 
 
 def flag_error(name: str, flag: Any) -> str:
-    """What is wrong with terminated or truncated; empty if nothing is."""
+    """Describes the error of terminated or truncated; empty if it is valid."""
     if isinstance(flag, bool | np.bool_):
         return ""
     return f"{name} is {_kind(flag)}; it must be a bool: bool({name})"
 
 
 def mask_error(mask: Any, action: gymnasium.Space) -> str:
-    """What is wrong with a mask of allowed actions; empty if nothing is."""
+    """Describes the error of a mask of allowed actions; empty if it is valid."""
     if not has_choices(action):
         return f"action_mask masks {action}; masks are for Discrete and MultiDiscrete actions"
     sizes = np.ravel(choice_counts(action))

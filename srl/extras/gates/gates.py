@@ -120,7 +120,7 @@ def _judged(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_out_of_date(row: dict[str, Any]) -> bool:
-    """Whether the row's gate now has another command or threshold, or is a gate no more.
+    """Tells if the row's gate now has another command or threshold, or no longer exists.
 
     The plan that `--plan` names is no part of a gate.
     """

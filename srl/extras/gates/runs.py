@@ -38,7 +38,7 @@ class GateRun:
 
     @property
     def experiment(self) -> Experiment:
-        """What is run."""
+        """The run's experiment."""
         return self.kept.experiment
 
     def train(self) -> None:
@@ -66,11 +66,11 @@ class GateRun:
             )
 
     def finished(self) -> bool:
-        """Whether its budget is used up."""
+        """Tells if the run has used up its budget."""
         return self.kept.finished()
 
     def read(self) -> Run:
-        """What its folder holds, without evaluations of versions while it trained."""
+        """Reads the run's folder, without evaluations of versions during training."""
         run = read_run(self.path)
         trained = [report for report in run.reports if not is_evaluation(report)]
         return replace(run, reports=trained)
@@ -92,5 +92,5 @@ class GateRun:
         return float(found[-1]) if len(found) else float("nan")
 
     def seconds(self) -> float:
-        """How long it trained."""
+        """Counts the seconds of training."""
         return 3600 * float(self.read().hours()[-1])

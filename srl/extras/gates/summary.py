@@ -1,4 +1,4 @@
-"""What a gate's runs come to: means, and how sure they are."""
+"""Means over a gate's runs, and their confidence intervals."""
 
 from __future__ import annotations
 

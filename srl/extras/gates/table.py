@@ -11,7 +11,7 @@ from srl.core.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Gate:
-    """What an algorithm has to reach on an environment, as the mean over seeds."""
+    """The return required of an algorithm on an environment, as the mean over seeds."""
 
     name: str
     """`<algorithm>-<environment>`, with what is special behind a colon."""
@@ -23,7 +23,7 @@ class Gate:
     published: str
     """The returns that others have published, for comparison."""
     lasting: bool = False
-    """Whether a run's return is the lowest report of its last third, in place of its last one: the
+    """True if a run's return is the lowest report of its last third, in place of its last one: the
     policy may not get worse again."""
 
     @property

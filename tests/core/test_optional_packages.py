@@ -11,7 +11,7 @@ import pytest
 
 from srl.core.optional_packages import install_command
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
@@ -36,6 +36,6 @@ def test_nothing_asks_an_index_for_srl():
     wrong = re.compile(rf"{name}\[|install [^\n]*\b{name}\b")
     folders = ("srl", "csrc", "envs", "docs", "experiments", "tests", "tools")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.is_file()]
-    files += [ROOT / "CHANGELOG.md", ROOT / "Makefile", ROOT / "mkdocs.yml"]
+    files += [ROOT / name for name in ("CHANGELOG.md", "Makefile", "README.md", "mkdocs.yml")]
     found = [str(file) for file in files if wrong.search(file.read_text(errors="replace"))]
     assert found == []
