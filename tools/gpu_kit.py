@@ -25,6 +25,8 @@ from packaging.utils import canonicalize_name
 ROOT = wheels.ROOT
 THERE = ("jax", "flax", "optax", "numpy", "onnx", "matplotlib")
 """Packages that the machine has, with all that they require."""
+SRL = "srl-rl"
+"""The name of srl's wheel."""
 EXTRAS = "atari,gymnax"
 """Of srl, for the environments that the benchmark trains on."""
 LEFT_OUT = ("mujoco-studio", "glfw", "pyopengl", "imageio-ffmpeg")
@@ -51,7 +53,7 @@ def build(python: str, output: Path) -> None:
     required = f"{wheel}[{EXTRAS}]"
     found, environment = resolved(python, [required, *THERE])
     there = closure(THERE, found, environment)
-    lacking = closure([f"srl-rl[{EXTRAS}]"], found, environment) - there - {"srl-rl"}
+    lacking = closure([f"{SRL}[{EXTRAS}]"], found, environment) - there - {SRL}
     exact = [f"{name}=={found[name]['metadata']['version']}" for name in sorted(lacking)]
     pip = [python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     wheels.run(*pip, "--dest", str(output), *exact)
