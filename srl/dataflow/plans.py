@@ -170,7 +170,7 @@ _FEWEST_PAST = 4
 
 
 def _divides(plan: Plan, experiment: Undecided) -> bool:
-    """Whether the experiment's environments can be divided among the plan's actors."""
+    """Tells if the experiment's environments can be divided among the plan's actors."""
     actors = plan.fragment("step").replicas
     num_envs, playing = experiment.num_envs, experiment.self_play
     past = playing.past if playing is not None else 0

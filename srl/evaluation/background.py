@@ -25,7 +25,7 @@ class Beside:
     share: float
     """Share of the processors' time that it may take on the machine of the run."""
     own_core: bool
-    """Whether a cluster gives it a core of its own; else it is beside the controller."""
+    """True if a cluster gives it a separate core; else it runs with the controller."""
 
 
 def beside(experiment: Experiment) -> dict[str, Beside]:

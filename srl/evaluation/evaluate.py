@@ -1,4 +1,4 @@
-"""What `srl eval` does: a checkpoint's policies play, alone or against others."""
+"""The command `srl eval`: a checkpoint's policies play, alone or against others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from srl.system.compilation import keep_compiled_programs
 
 
 class Results(dict[str, Any]):
-    """What was found, with the settings of what was played, as JSON has it."""
+    """Evaluation results and settings, JSON-serialisable."""
 
     text: str
     """The same for a person."""

@@ -13,7 +13,7 @@ from srl.evaluation.episodes import Estimate
 from srl.pools.config import Contest
 
 OURS, OTHER, FIXED = "ours", "other", "fixed"
-"""Who plays a team: either side, or in all combinations the fixed policy of another run."""
+"""Players of a team: either side, or in all combinations the fixed policy of another run."""
 
 
 def lineups(kinds: Sequence[str], fixed: Collection[str] = ()) -> list[dict[str, str]]:
@@ -44,7 +44,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether our agents of one kind do better than the other side's in the same place."""
+    """A comparison of our agents of one kind with the other side's in the same place."""
 
     kind: str
     statistic: str

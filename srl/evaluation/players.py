@@ -34,7 +34,7 @@ class Side:
 
     @property
     def untrained(self) -> bool:
-        """Whether nothing was learned."""
+        """True if nothing was learned."""
         return self.source["run"] == UNTRAINED
 
 

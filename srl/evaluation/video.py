@@ -236,7 +236,7 @@ def live_pool(experiment: Experiment) -> Pool:
 
 
 def _metadata(env: Any) -> Mapping[str, Any]:
-    """What the class of an environment declares about rendering, where it is known."""
+    """Reads the rendering metadata of an environment's class, where it is known."""
     with contextlib.suppress(gymnasium.error.Error, ImportError, AttributeError):
         maker = env
         if isinstance(env, NamedEnv):

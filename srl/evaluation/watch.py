@@ -1,4 +1,4 @@
-"""What `srl watch` does: episodes as one HTML file, to be looked at in a browser."""
+"""The command `srl watch`: episodes as one HTML file, to be looked at in a browser."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def encoded(steps: Sequence[np.ndarray]) -> dict[str, Any]:
 
 
 def _recorder(experiment: Experiment) -> Recorder:
-    """What records the experiment's environment."""
+    """Gives the recorder of the experiment's environment."""
     config = config_class(experiment.env)
     recorder = config.recorder() if config else None
     if recorder is None:

@@ -39,7 +39,7 @@ class Beginning:
         self._first: list[Member] = []
 
     def complete(self) -> bool:
-        """Whether all have registered that the run waits for."""
+        """Tells if all workers that the run waits for have registered."""
         self._first = [member for member in self._first if member.process is not None]
         if not self._enough(self._first):
             few = (member for member in self._members if member.fragment in self._few)
@@ -49,7 +49,7 @@ class Beginning:
         return self._enough(self._first) and all(m.addresses is not None for m in awaited)
 
     def _enough(self, members: Sequence[Member]) -> bool:
-        """Whether a run could begin with no others of the fragments that need not be whole."""
+        """Tells if a run could begin with no others of the fragments that need not be whole."""
         there = {member.fragment for member in members}
         step = self._plan.home("step")
         if not self._few <= there or step not in self._few:

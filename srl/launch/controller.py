@@ -77,9 +77,9 @@ class Controller:
         self._hosts = hosts or ThisHost(plan)
         self._hooks = HookAnswers(hooks)
         self.begun = False
-        """Whether all workers have been there and have begun."""
+        """True if all workers have been there and have begun."""
         self.interrupted = False
-        """Whether the run was asked to stop."""
+        """True if the run was asked to stop."""
         self._plan, self._folder, self._terminal = plan, folder, terminal
         self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
         self._transport: Transport = transport
@@ -126,12 +126,12 @@ class Controller:
 
     @property
     def trained(self) -> bool:
-        """Whether there has been an update, so that there may be something to keep."""
+        """True if there has been an update, so that there may be something to keep."""
         return any(gang.updates and gang.progressed for gang in self._gangs)
 
     @property
     def _alone(self) -> bool:
-        """Whether only the learner is to go on, to its last checkpoint."""
+        """True if only the learner is to go on, to its last checkpoint."""
         return self._failure is not None or self._cut_short
 
     def account(self) -> list[str]:
@@ -369,9 +369,9 @@ class Controller:
         self._peers_changed = True
 
     def _could_progress(self, member: Member) -> bool:
-        """Whether those were ready that a worker waits for: what updates, and what acts.
+        """Tells if those that a worker waits for were ready: the updating and the acting workers.
 
-        Those that act wait only for what updates, and that for neither, so that the deaths of a
+        Acting workers wait only for updating ones, and these for neither, so that the deaths of a
         worker that keeps others from being ready always count.
         """
         for node in ("learn", "act") if self.begun else ():
@@ -493,5 +493,5 @@ class Controller:
 
 
 def _there(member: Member) -> bool:
-    """Whether a worker has registered, or is not needed any more."""
+    """Tells if a worker has registered, or is not needed any more."""
     return member.addresses is not None or member.done

@@ -98,10 +98,10 @@ class _JobMonitor:
         self._gone_at: float | None = None
 
     def over(self, *, quiet: bool) -> bool:
-        """Whether a run that has no outcome has had no jobs for long.
+        """Tells if a run that has no outcome has had no jobs for long.
 
         Args:
-            quiet: Whether nothing else is being shown, so that the states of jobs may be.
+            quiet: True if no other text is being shown, so that the states of jobs may be.
         """
         if time.monotonic() < self._next_ask:
             return False

@@ -37,9 +37,9 @@ class Member:
     """The time of all workers of the fragment, since it was last taken."""
     process: Process | None = None
     connected: bool = False
-    """Whether messages reach it."""
+    """True if messages reach it."""
     addresses: dict[str, str] | None = None
-    """Where it is reached, once it has registered."""
+    """The addresses that it has registered; None before."""
     started: float | None = None
     """When it was sent START."""
     sent_peers: Any = None
@@ -56,11 +56,11 @@ class Member:
     killed: str = ""
     """Why the controller has killed it."""
     stopped: bool = False
-    """Whether it has reported that it has finished."""
+    """True if it has reported that it has finished."""
     drained: bool = False
-    """Whether it was sent DRAIN."""
+    """True if it was sent DRAIN."""
     done: bool = False
-    """Whether it has ended and is not needed any more."""
+    """True if it has ended and is not needed any more."""
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class Member:
 
     @property
     def ready(self) -> bool:
-        """Whether its main loop has begun: it has loaded and compiled what it needs."""
+        """True if its main loop has begun, with all code loaded and compiled."""
         return self.process is not None and bool(self.beat.get("grown"))
 
     def forget(self) -> None:
@@ -98,7 +98,7 @@ class Member:
 
     @property
     def compiles(self) -> bool:
-        """Whether it waits for a compiler, of which a stack would show no more."""
+        """True if it waits for a compiler, of which a stack would show no more."""
         return self.stage == Stage.COMPILING
 
     @property
@@ -109,9 +109,9 @@ class Member:
 
     @property
     def overdue(self) -> bool:
-        """Whether nothing is to be expected of it soon, by what it has taken before.
+        """True if no progress is to be expected of it soon, by its longest wait so far.
 
-        What compiles has done nothing yet that would be lost.
+        A compiling worker has done no work yet that could be lost.
         """
         if self.compiles:
             return True
@@ -159,17 +159,17 @@ class Gang:
 
     members: list[Member] = field(default_factory=list)
     updates: bool = False
-    """Whether it changes parameters: a run lasts as long as such gangs do."""
+    """True if it changes parameters: a run lasts as long as such gangs do."""
     most_deaths: int = 10
     incarnation: int = 0
     known: bool = False
-    """Whether one of its members was started, or found, by this controller."""
+    """True if this controller has started or found one of its members."""
     found: bool = False
-    """Whether an earlier controller started it: then what is lacking is not started by itself."""
+    """True if an earlier controller started it: then no missing member is started alone."""
     deaths: int = 0
     """Deaths in a row, without progress."""
     progressed: bool = False
-    """Whether it has shown progress since the controller began."""
+    """True if it has shown progress since the controller began."""
     causes: Counter[str] = field(default_factory=Counter)
     """The number of deaths by cause."""
     start_at: float = 0.0
@@ -177,7 +177,7 @@ class Gang:
 
     @property
     def restart(self) -> str:
-        """Which start the next one is, such as "restart 2 of 9 in a row"."""
+        """The number of the next start, such as "restart 2 of 9 in a row"."""
         failure, times = self._failure
         count, most = (times, _SAME_FAILURES) if failure else (self.deaths, self.most_deaths)
         return f"restart {max(count, 1)} of {most - 1} in a row"
@@ -252,7 +252,7 @@ def peers_of(
 
 
 def hostless(members: Sequence[Member]) -> str:
-    """How many workers wait for a host, such as "2 of 8 actors wait for a host"; empty for none."""
+    """Counts workers without a host, such as "2 of 8 actors wait for a host"; empty for none."""
     counts = Counter(member.fragment for member in members if member.waits_since)
     if not counts:
         return ""
@@ -286,7 +286,7 @@ def stage_of(
 
 
 def _counted(members: Sequence[Member], passed: Callable[[Member], bool]) -> str:
-    """How many of each fragment's workers have passed, such as "actors 3 of 8"."""
+    """Counts the workers of each fragment that have passed, such as "actors 3 of 8"."""
     fragments = dict.fromkeys(member.fragment for member in members)
     counts = []
     for name in fragments:

@@ -1,4 +1,4 @@
-"""What a run's hooks want, as messages to the workers that learn."""
+"""The wishes of a run's hooks, as messages to the workers that learn."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def train(
 
 
 def _after_a_crash(experiment: Experiment) -> str:
-    """How environments that abort their process can be trained on nevertheless."""
+    """Describes a way to train on environments that abort their process."""
     again = "in processes of their own, which are started again when they die"
     if threaded(experiment.env):
         return f"if the environment is at fault: `--plan inline` steps and acts {again}"
@@ -156,7 +156,7 @@ def _after_a_crash(experiment: Experiment) -> str:
 
 
 def in_processes(plan: Plan) -> bool:
-    """Whether a plan's workers are processes of their own; one alone needs none."""
+    """Tells if a plan's workers are separate processes; a single one needs none."""
     workers = sum(fragment.replicas for fragment in plan.fragments.values())
     return workers > 1 and not plan.one_process
 

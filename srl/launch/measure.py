@@ -1,7 +1,7 @@
-"""How fast an experiment trains; its arguments are RUN_DIR and SECONDS.
+"""Measurement of an experiment's training speed; its arguments are RUN_DIR and SECONDS.
 
-It is a process of its own, so that what one plan leaves in memory, of a GPU's too, is gone before
-the next is measured.
+It is a separate process, so that the memory of one plan, a GPU's too, is free before the next is
+measured.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Measurement:
             self._reports.append((now, metrics))
 
     def enough(self) -> bool:
-        """Whether nothing more has to be measured."""
+        """Tells if nothing more has to be measured."""
         now = time.perf_counter()
         self._last = self._last or now
         if len(self._reports) > 1:

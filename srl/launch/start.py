@@ -1,4 +1,4 @@
-"""How a run begins, from the command line as from Python."""
+"""The beginning of a run, from the command line as from Python."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def refuse_running(folder: RunFolder) -> None:
 
 
 def goes_on(folder: RunFolder) -> bool:
-    """Whether Slurm still has the job of a run's controller; True if that is not known."""
+    """Tells if Slurm still has the job of a run's controller; True if that is not known."""
     if _engine_of(folder) != "slurm":  # or the names of the jobs are not written yet
         return True
     try:
@@ -108,7 +108,7 @@ def goes_on(folder: RunFolder) -> bool:
 
 
 def _is_here(folder: RunFolder) -> bool:
-    """Whether a run trains on this machine, or did last."""
+    """Tells if a run trains on this machine, or did last."""
     read_config(folder)  # it raises where there is no run
     return folder.trained_by() is not None or _engine_of(folder) is None
 

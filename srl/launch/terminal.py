@@ -1,4 +1,4 @@
-"""Where a controller shows what happens."""
+"""The terminal of a controller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Terminal(Protocol):
-    """Where a run shows what happens."""
+    """The output of a run's messages and reports."""
 
     def say(self, text: str) -> None:
         """Shows a line of text."""

@@ -1,4 +1,4 @@
-"""What the time of workers goes to."""
+"""Seconds of workers' threads by activity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 ACTIVITIES = ("step", "act", "unroll", "inference wait", "send wait")
-"""What workers in other processes spend their time on."""
+"""The activities of workers in other processes."""
 SecondsByKind = Mapping[str, Mapping[str, float]]
 """Seconds by kind of worker and activity."""
 

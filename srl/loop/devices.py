@@ -1,6 +1,6 @@
-"""Which devices act and learn in this process.
+"""The devices that act and learn in this process.
 
-What acts does so on JAX's default device, what learns on all of this process' devices of that kind.
+Acting uses JAX's default device, and learning all of this process' devices of that kind.
 `fused` is one program on one device: the default one, or the CPU where it steps a native pool.
 """
 
@@ -48,15 +48,15 @@ def local_devices() -> list[Any]:
 
 
 def several_devices() -> bool:
-    """Whether learning has several devices: of this process, or of several that learn together."""
+    """Tells if learning has several devices: of this process, or of several that learn together."""
     return jax.process_count() > 1 or len(local_devices()) > 1
 
 
 def program_device(env: Any) -> AbstractContextManager[Any]:
-    """Where the compiled loop of an environment is made and runs; starts no device yet.
+    """Makes a context for the device of an environment's compiled loop; starts no device yet.
 
-    A native pool's state is committed to the CPU, and so is all that is computed with it. What is
-    made elsewhere would be moved there at every call.
+    A native pool's state is committed to the CPU, and so are all values computed with it.
+    Arrays made elsewhere would be moved there at every call.
     """
     return jax.default_device("cpu") if programs_need_cpu(env) else nullcontext()
 

@@ -134,7 +134,7 @@ class CompiledLoop(LocalEnvironments):
 
     @property
     def awaited(self) -> str:
-        """What it waits for now, in words."""
+        """The event that it waits for now, in words."""
         return "the compiled update, in which environments step"
 
     def _operands(self) -> tuple[Any, ...]:
@@ -252,7 +252,7 @@ class TracedLoop(Loop):
 
     @property
     def acting(self) -> Interaction:
-        """Where the environments are by now."""
+        """The environments' state at this point of the pass."""
         return self._steps.now
 
     def latest(self) -> Any:

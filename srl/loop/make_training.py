@@ -1,4 +1,4 @@
-"""Which training a plan needs, where all of it is in one process."""
+"""The choice of the training for a plan in a single process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from srl.loop.training import Training, local_training
 
 
 def make_training(experiment: Experiment) -> Training:
-    """What trains an experiment in this process."""
+    """Makes the training of an experiment in this process."""
     plan = experiment.settled_plan
     if plan.is_one_program:
         return Fused(experiment)

@@ -1,4 +1,4 @@
-"""How self-play reaches the loop: two interfaces, each None where past versions do not play.
+"""Two interfaces between self-play and the loop, each None where past versions do not play.
 
 A fixed policy of another run plays through the first of them: see `acting/fixed_acting.py`. Nothing
 else here knows self-play, and a run without it imports no more of it than its settings.

@@ -1,4 +1,4 @@
-"""Which agents follow which policy, and the loop's two compiled calls over all policies."""
+"""The policies and their agents, and the loop's two compiled calls over all policies."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PolicySet:
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
     taught: bool = False
-    """Whether a decision holds a teacher's advice."""
+    """True if a decision holds a teacher's advice."""
     opponents: OpponentActing | None = None
     """Past versions or fixed policies that play some of the slots; environments come in multiples
     of its period.
@@ -400,7 +400,7 @@ class PolicySet:
     def _of_each(
         self, function: Callable[[str, Instance], tuple[Any, ...]]
     ) -> list[dict[str, Any]]:
-        """What the function gives for each policy, each of its results by policy."""
+        """Calls the function for each policy; gives each of its results by policy."""
         given = [function(name, instance) for name, instance in self.instances.items()]
         return [dict(zip(self.instances, each, strict=True)) for each in zip(*given, strict=True)]
 

@@ -73,11 +73,11 @@ def changed(how: str) -> PlanError:
 
 
 class Projection(Loop):
-    """What the calls of an algorithm's loop do in one worker, under any plan.
+    """The calls of an algorithm's loop as one worker executes them, under any plan.
 
     The worker's own nodes are computed; a call of a node that is elsewhere is one end of a stream,
-    or nothing where the other end knows what is to be done. A value that is only known elsewhere
-    can be handed on and not looked into, as when the loop is traced.
+    or nothing where the other end needs no message. A value that is known only elsewhere can be
+    handed on but not read, as when the loop is traced.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the values of a run's loop are made of, found without computing any of them."""
+"""Shapes of all values of a run's loop, found without computing any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training does before its first update, and when it ends."""
+"""Stages of a training, before its first update and at its end."""
 
 from enum import StrEnum
 

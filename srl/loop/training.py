@@ -1,4 +1,4 @@
-"""What a launcher drives, whichever plan trains: both halves of the loop, and what they leave."""
+"""Training under any plan, as launchers drive it: both halves of the loop, reports and states."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Training:
     """The run's folder, for the pool of opponents; to be set before `start` where there is
     self-play."""
     chooses_opponents = True
-    """Whether past versions, if any play, are chosen here; else they come with the state."""
+    """True if past versions, if any play, are chosen here; else they come with the state."""
 
     neighbours = 1
     """Workers like this one that share the memory of this host, itself among them."""
@@ -163,7 +163,7 @@ class Training:
         return self.environments.resumes_exactly
 
     def agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
-        """Which of these to do now: with other replicas, what one of them wanted an update ago."""
+        """Gives the actions to take now: with other replicas, those wanted by any an update ago."""
         sharded = self._learner.sharded
         if sharded is None or self.replicas == 1:
             return stop, save
@@ -191,12 +191,12 @@ class Training:
 
     @property
     def awaited(self) -> str:
-        """What it waits for now, such as "environments 0 to 7 to step", where it knows."""
+        """The event waited for now, such as "environments 0 to 7 to step", where that is known."""
         return self.environments.awaited
 
     @property
     def account(self) -> str:
-        """What has become of all unrolls, where they pass a stream in this process."""
+        """The account of all unrolls, where they pass a stream in this process."""
         return self.environments.account
 
     def add_seconds(self, seconds: SecondsByKind) -> None:
@@ -272,7 +272,7 @@ class Training:
 
     @property
     def remembers(self) -> bool:
-        """Whether there are replays."""
+        """True if there are replays."""
         return self.replay_bytes > 0
 
     @property

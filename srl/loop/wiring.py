@@ -1,4 +1,4 @@
-"""Where a cut edge becomes a stream: which worker each end of it is in, and how they connect."""
+"""Streams in place of cut edges: the worker at each end, and its connections."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Endpoints:
     busy: BusyTime = field(default_factory=BusyTime)
     """The time of the worker's threads, for the reports."""
     interface: str = "127.0.0.1"
-    """Where this worker is reached from other hosts: an address, or a network interface's name."""
+    """The address of this worker for other hosts, or a network interface's name."""
     keys: Keys | None = None
     """The run's keys; None on one host."""
     host: str = ""
@@ -84,7 +84,7 @@ class Endpoints:
         return self.plan.fragments[self.fragment_name]
 
     def has(self, node: str) -> bool:
-        """Whether a node is done by this worker."""
+        """Tells if this worker executes a node."""
         return node in self.fragment.nodes
 
     @property

@@ -1,4 +1,4 @@
-"""How many threads XLA has on CPUs: one, where a worker's programs are too small for several."""
+"""The number of XLA's threads on CPUs: one, where a worker's programs are too small for several."""
 
 from __future__ import annotations
 

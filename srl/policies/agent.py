@@ -93,7 +93,7 @@ class Agent:
         self.policies, counts = trained_policies(
             policy_set, Checkpoints(folder.checkpoints), version
         )
-        """What each policy acts with, by the policy's name."""
+        """The acting part of each policy, by the policy's name."""
         self.instances = policy_set.instances
         """The functions of each policy."""
         self.path = folder.path
@@ -123,11 +123,11 @@ class Agent:
         )
 
     def observation_space(self, agent: str | None = None) -> Space:
-        """What an agent observes, masks of actions included; the only one's by default."""
+        """Gives an agent's observation space, with action masks; by default the only agent's."""
         return self._spaces(agent)[0]
 
     def action_space(self, agent: str | None = None) -> Space:
-        """What an agent does; the only one's by default."""
+        """Gives an agent's action space; by default the only agent's."""
         return self._spaces(agent)[1]
 
     def act(
@@ -219,7 +219,7 @@ class Agent:
         return rows
 
     def _spaces(self, agent: str | None) -> tuple[Space, Space]:
-        """What an agent observes and does."""
+        """Gives an agent's observation and action spaces."""
         if agent is None and len(self.agents) == 1:
             agent = self.agents[0]
         expect(agent in self.agents, "agent", agent, f"one of {', '.join(self.agents)}")

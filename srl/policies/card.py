@@ -102,7 +102,7 @@ def _spread(estimate: Mapping[str, float]) -> str:
 
 
 def _onnx_text(graphs: list[str]) -> str:
-    """How to act without srl, where there are graphs."""
+    """Describes acting without srl, where there are graphs."""
     if not graphs:
         return ""
     return f"Without srl: {', '.join(f'`{name}`' for name in graphs)} (ONNX).\n"

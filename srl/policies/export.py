@@ -1,4 +1,4 @@
-"""What `srl export` does: the policies of a run as a file that is read without srl.
+"""The command `srl export`: the policies of a run as a file that is read without srl.
 
 A safetensors file has the parameters of all policies; an ONNX file computes the actions of one.
 """

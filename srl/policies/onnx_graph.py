@@ -117,7 +117,7 @@ def _named(name: str, tree: Tree) -> dict[str, Array]:
 
 
 def _jax2onnx() -> tuple[Any, Any, Any]:
-    """What translates: the modules of graphs and of their passes, and the function."""
+    """Imports the translator: the modules of graphs and of their passes, and the function."""
     try:
         with _quiet():
             import onnx_ir

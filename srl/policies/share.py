@@ -1,7 +1,7 @@
-"""What `srl share` does: the policies of a run in a folder that can be published.
+"""The command `srl share`: the policies of a run in a folder that can be published.
 
-The folder is a run's folder with nothing in it but what acting needs, so `srl.load`, `srl eval` and
-`srl watch` take it as it is. It adds what the Hugging Face hub shows: a card with the results of an
+The folder is a run's folder with only the files that acting needs, so `srl.load`, `srl eval` and
+`srl watch` take it as it is. For the Hugging Face hub it adds a card with the results of an
 evaluation, and a film.
 """
 
@@ -30,7 +30,7 @@ from srl.record.trust import unsigned
 from srl.run.folder import open_run
 
 FILM = "replay.mp4"
-"""What the hub plays on the page of a policy."""
+"""The film that the hub plays on the page of a policy."""
 
 
 def share(

@@ -1,4 +1,4 @@
-"""What the terminal shows of a run: its settings, its progress, its metrics."""
+"""The terminal's display of a run: its settings, its progress, its metrics."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Evaluated(NamedTuple):
     report: dict[str, Any]
     """A line of metrics: the version's counts, and `eval/*`."""
     best: bool
-    """Whether no version before did so well."""
+    """True if no version before did so well."""
     text: str
     """The same for a person."""
 
@@ -72,7 +72,7 @@ class Evaluations:
         self._run = RunFolder(run)
         self._film: Path | None = None  # of the newest version of which there is a result
         self.reached = ""
-        """How the target was reached; empty before."""
+        """A description of the version that has reached the target; empty before."""
         self.newest = -1
         """The updates of the newest version of which there is a result."""
 
@@ -96,7 +96,7 @@ class Evaluations:
         self._offer = _Offer(counts, arrays, texts, identity)
 
     def result(self) -> Evaluated | None:
-        """What the evaluation of a version has found, once; cheap where there is nothing new.
+        """Gives a version's evaluation results, once; cheap where there is nothing new.
 
         Raises:
             Unwritable: If the version could not be offered.
@@ -131,7 +131,7 @@ class Evaluations:
         return f"; versions are not filmed any more: {reason}"
 
     def about_end(self) -> str:
-        """What the end of the run should tell: that versions were not evaluated, or not filmed."""
+        """Gives a note for the end of the run: that versions were not evaluated, or not filmed."""
         if self.given_up:
             log = self._run.path / "logs" / "evaluator.log"
             target = (
@@ -147,7 +147,7 @@ class Evaluations:
 
     @property
     def given_up(self) -> bool:
-        """Whether no version is evaluated any more."""
+        """True if no version is evaluated any more."""
         return self._versions.given_up
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Evaluations:
 
 
 def met(settings: Evaluation, value: float | None) -> bool:
-    """Whether a version's metric reaches the target."""
+    """Tells if a version's metric reaches the target."""
     return value is not None and settings.target is not None and value >= settings.target
 
 
@@ -170,7 +170,7 @@ def best_value(settings: Evaluation, checkpoints: Checkpoints) -> float | None:
 
 
 def target_reached(settings: Evaluation | None, checkpoints: Checkpoints) -> str:
-    """How a run has reached its target, as text; empty if it has not."""
+    """Describes the version that has reached a run's target; empty if none has."""
     if settings is None or not met(settings, value := best_value(settings, checkpoints)):
         return ""
     assert value is not None

@@ -406,7 +406,7 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
 def file_metadata(
     config: Mapping[str, Any], counts: Mapping[str, int], policies: list[str]
 ) -> dict[str, str]:
-    """What a file with policies of a run holds about them: texts by name."""
+    """Gives the metadata of a file with policies of a run: texts by name."""
     return {
         "config": json.dumps(config["experiment"]),
         "policies": json.dumps(policies),

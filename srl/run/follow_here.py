@@ -94,7 +94,7 @@ def follow_here(folder: RunFolder, say: Say) -> int:
 
 
 def asked_to_stop() -> bool:
-    """Whether the user wants the run to end rather than to go on without a terminal."""
+    """Asks if the user wants the run to end rather than to go on without a terminal."""
     if not sys.stdin.isatty():
         return False
     sys.stderr.write("\nend the run after a checkpoint (e), or leave it running (Enter)? ")

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """What a hook wants of the run."""
+    """A hook's wishes for the run."""
 
     stop: bool = False
     settings: Mapping[str, float] = {}
@@ -32,7 +32,7 @@ Happened = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 class Asking(NamedTuple):
-    """How what trains asks the hooks, wherever they are."""
+    """The trainer's access to the hooks, in any process."""
 
     kinds: tuple[str, ...]
     """The events at which to ask."""
@@ -44,7 +44,7 @@ NO_HOOKS = Asking((), lambda *_: Answer())
 
 
 class Event:
-    """What has happened in a run, as its hooks are given it."""
+    """An event of a run, as its hooks receive it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Event:
 
     @property
     def answer(self) -> Answer:
-        """What the hook wants."""
+        """The hook's wishes."""
         return Answer(self._stop, self._changed)
 
 
@@ -104,11 +104,11 @@ class Hooks:
         self.failure: RunError | None = None
         """The error of a hook, which ends the run after a checkpoint."""
         self.stopped = False
-        """Whether a hook has ended the run."""
+        """True if a hook has ended the run."""
 
     @property
     def asking(self) -> Asking:
-        """How what trains in the same process asks them."""
+        """Access to the hooks for a trainer in the same process."""
         return Asking(self.kinds, self.call)
 
     @property

@@ -33,7 +33,7 @@ class ManagedRun:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """What is run.
+        """The experiment to run.
 
         Raises:
             UserError: If the arguments do not fit.
@@ -43,7 +43,7 @@ class ManagedRun:
 
     @property
     def begun(self) -> bool:
-        """Whether there is something to go on with."""
+        """True if there is a run to go on with."""
         return RunFolder(self.path).config.exists()
 
     def reports(self) -> Sequence[Mapping[str, Any]]:
@@ -66,7 +66,7 @@ class ManagedRun:
         return min(done, 1.0)
 
     def finished(self) -> bool:
-        """Whether its budget is used up, its target is reached, or a hook has ended it."""
+        """Tells if its budget is used up, its target is reached, or a hook has ended it."""
         if not self.begun or self._recorded() != self.arguments:
             return False
         if read_outcome(self.path) == DONE:

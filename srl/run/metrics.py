@@ -78,7 +78,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def is_evaluation(report: Mapping[str, Any]) -> bool:
-    """Whether a line is of the evaluation of a version, which training may have left behind."""
+    """Tells if a line reports an evaluation; training may have passed its version since."""
     return "eval/episodes" in report
 
 

@@ -54,7 +54,7 @@ def note_begun(folder: Path) -> None:
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether the run has begun since it was given to an engine."""
+    """Tells if the run has begun since it was given to an engine."""
     return "begun" in _read_new(folder / BEGUN_FILE)
 
 

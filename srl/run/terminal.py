@@ -151,7 +151,7 @@ class TimeLimit:
 
     @property
     def passed(self) -> bool:
-        """Whether they are over."""
+        """True if they are over."""
         return time.monotonic() >= self._end
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ def ending_of(
 
 
 def resume_hint(folder: RunFolder) -> str:
-    """How a failed run goes on, to end a line; nothing without a checkpoint."""
+    """Gives the command to resume a failed run, to end a line; nothing without a checkpoint."""
     with contextlib.suppress(UserError):  # what else is wrong is shown already
         version = Checkpoints(folder.checkpoints).latest()
         if version is not None:
@@ -246,7 +246,7 @@ class _LogFile(logging.FileHandler):
 
 
 def _worth_the_terminal(record: logging.LogRecord) -> bool:
-    """Whether a record is not merely the log's copy of what the display shows."""
+    """Tells if a record is not merely the log's copy of a displayed text."""
     return record.levelno >= logging.WARNING or not record.name.startswith("srl")
 
 

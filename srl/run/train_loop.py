@@ -32,7 +32,7 @@ CHANGED_SETTINGS = "settings"
 
 
 class Show(Protocol):
-    """Where a run is shown."""
+    """The display of a run."""
 
     def start(self, trainer: Training) -> None:
         """The run begins."""
@@ -83,14 +83,14 @@ class Run:
         """
         self._agree, self._hooks, self._kept = agree, hooks, kept
         self.stopped = False
-        """Whether a hook has ended the run."""
+        """True if a hook has ended the run."""
         self.experiment, self.folder, self.trainer = experiment, folder, trainer
         trainer.folder = folder
         trainer.on_stage, trainer.alive = show.stage, show.alive
         self.show, self.stop = show, stop
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
         self.trained = False
-        """Whether it has done an update."""
+        """True if it has done an update."""
         self._evaluations: Evaluations | None = None
         self._evaluated: list[Mapping[str, Any]] = []  # of which no hook knows yet
         self._failure: Unwritable | None = None  # that the run ends with, if it can after saving
@@ -230,7 +230,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the budget is used up, or the target of evaluation is reached."""
+        """True if the budget is used up, or the target of evaluation is reached."""
         return self._budget_used or bool(self._reached)
 
     @property
@@ -239,7 +239,7 @@ class Run:
 
     @property
     def _reached(self) -> str:
-        """How the target of evaluation was reached; empty before."""
+        """A description of the version that has reached the target; empty before."""
         return self._evaluations.reached if self._evaluations else ""
 
     @contextlib.contextmanager
@@ -394,7 +394,7 @@ def report_interval(experiment: Experiment) -> int:
 
 
 def budget_used(experiment: Experiment, env_steps: int, updates: int) -> bool:
-    """Whether the experiment ends here, for good or for now."""
+    """Tells if the experiment ends here, for good or for now."""
     if experiment.pause_at is not None and env_steps >= experiment.pause_at:
         return True
     if experiment.updates is not None:

@@ -1,1 +1,1 @@
-"""What srl asks of the operating system: processes, memory, limits, the import path."""
+"""Services of the operating system: processes, memory, limits, the import path."""

@@ -1,4 +1,4 @@
-"""How processes are started, and what they can do about each other then."""
+"""Child processes: their start, their ends, and the stacks that they leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which core a thread waits on."""
+"""The core on which a thread waits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WaitingCore:
 
     @property
     def is_here(self) -> bool:
-        """Whether the calling thread runs on the core."""
+        """True if the calling thread runs on the core."""
         return self._core == current_core()
 
     def come_back(self) -> None:

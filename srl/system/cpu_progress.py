@@ -26,7 +26,7 @@ class CpuProgress:
         self._seen = clock(), cpu()
 
     def computes(self) -> bool:
-        """Whether the process has computed since the last call."""
+        """Tells if the process has computed since the last call."""
         (since, before), self._seen = self._seen, (self._clock(), self._cpu())
         now, used = self._seen
         return used - before > _LEAST_SHARE * (now - since)

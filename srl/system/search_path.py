@@ -1,7 +1,7 @@
-"""Where modules are looked for: what is installed comes first, the user's own folder last.
+"""The search path of modules: installed ones come first, the user's own folder last.
 
-So nothing that lies beside an experiment and is named like a module of Python's, srl's or its
-dependencies' (`types.py`, `jax.py`, a folder `srl`) takes that one's place.
+So no file in an experiment's folder (`types.py`, `jax.py`, a folder `srl`) replaces a module of
+Python's, srl's or its dependencies' with the same name.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def add_folder(folder: Path) -> None:
 
 
 def _entries_without_use() -> list[str]:
-    """What an editable install has put on the path although a finder of its own finds srl.
+    """Lists the path entries of an editable install that has its own finder for srl.
 
-    They are the folder of srl's sources and the one around it. What lies there beside srl, such as
-    `envs`, is not installed, and must not hide what the user has by the same name.
+    They are the folder of srl's sources and its parent. Other packages there, such as `envs`, are
+    not installed, and must not hide the user's modules of the same name.
     """
     finders = [finder for finder in sys.meta_path if finder is not PathFinder]
     if not any(finder.find_spec("srl", None) for finder in finders):
@@ -36,7 +36,7 @@ def _entries_without_use() -> list[str]:
 
 
 def hidden_by(error: BaseException, folder: Path) -> str:
-    """What to do where an import failed because an installed module hides one in the folder.
+    """Describes the remedy if an import failed because an installed module hides one in the folder.
 
     Args:
         error: That importing raised.

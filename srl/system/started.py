@@ -33,7 +33,7 @@ _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.sy
 
 
 Kind = Literal["leader", "gone", "known"]
-"""What a guard is told: a marked process by which a group is known, its end, another process."""
+"""Messages to a guard: a marked process by which a group is known, its end, another process."""
 
 
 class Known(NamedTuple):
@@ -197,7 +197,7 @@ _making = threading.Lock()
 
 
 def _own() -> _Outermost | None:
-    """What this process has as the outermost; None for one that was started with a mark."""
+    """Gives this process' own mark and guard; None for a process that was started with a mark."""
     global _outermost
     if VARIABLE in os.environ:
         return None

@@ -96,14 +96,14 @@ def unpack(message: Message) -> dict[str, Any]:
 
 
 class Start(NamedTuple):
-    """What a worker needs of the others."""
+    """The other workers' addresses, incarnations and specs, with which a worker starts."""
 
     peers: dict[str, list[dict[str, str]]]
     """The addresses that each replica has registered, by fragment, in the replicas' order; empty
     for one that is dead at present, and for fragments to which no worker connects."""
     incarnations: dict[str, list[int]]
-    """Which start of each replica counts: from an earlier one nothing is to be taken. Empty for a
-    worker to which no other connects."""
+    """The incarnations of each replica that count: earlier ones are refused. Empty for a worker
+    to which no other connects."""
     specs: Specs | None
     """The environments' specs; None where no worker steps any."""
 
@@ -183,13 +183,13 @@ class Control:
             return self._start
 
     def newest_start(self) -> Start | None:
-        """What has arrived since the last call; None for nothing."""
+        """Takes the start that has arrived since the last call; None for nothing."""
         with self._changed:
             start, self._unseen = self._start if self._unseen else None, False
             return start
 
     def wait_for_answer(self, number: int, event: dict[str, Any] | None) -> dict[str, Any]:
-        """What hooks want.
+        """Waits for the hooks' answer.
 
         Args:
             number: Events before this one.

@@ -1,6 +1,6 @@
-"""What messages to the controller must carry, checked before anything of it is used.
+"""Schemas of messages to the controller, checked before any field is used.
 
-So one worker's garbage is refused, and cannot end the run of all.
+So a malformed message of one worker is refused, and cannot end the run of all.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from srl.workers.worker_spec import WorkerSpec
 
 
 class WorkerContext:
-    """What a role's function is given: what the worker is, and its connection to the controller.
+    """The argument of a role's function: the worker's place, and its connection to the controller.
 
     A role makes what others connect to, calls `register`, and works until it is done or `stopping`
     is set, calling `progress` from its main loop, also while that waits.
@@ -39,7 +39,7 @@ class WorkerContext:
         self.interface = spec.interface or "127.0.0.1"
         """The address at which other hosts reach this one."""
         self.resume = spec.resume
-        """Whether to go on from the newest checkpoint, if there is one."""
+        """True to go on from the newest checkpoint, if there is one."""
         self.stopping = control.stopping
         """A `threading.Event`, set when the worker is to finish and return."""
         self._spec, self._control = spec, control
@@ -127,7 +127,7 @@ class WorkerContext:
         self._control.send(ControlMessage.SAY, {"text": text})
 
     def hooks(self) -> Asking:
-        """How a worker that learns asks the run's hooks; all replicas get the same answers."""
+        """Makes a learning worker's access to the run's hooks; replicas get the same answers."""
         events = itertools.count()
 
         def ask(happened: Happened, settings: Mapping[str, float]) -> Answer:

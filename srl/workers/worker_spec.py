@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """Which worker a process is, and of which run; it is passed on the command line, as JSON."""
+    """The identity of a worker process and its run; it is passed on the command line, as JSON."""
 
     folder: str
     """The run's folder."""
@@ -30,7 +30,7 @@ class WorkerSpec:
     cores: tuple[int, ...] = ()
     """The processors that the worker is pinned to; none if it may run on any."""
     resume: bool = False
-    """Whether to go on from the newest checkpoint."""
+    """True to go on from the newest checkpoint."""
     role: str = ""
     """module:function to run in place of what the fragment's nodes ask for."""
     transport: Transport = "host"

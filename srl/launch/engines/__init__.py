@@ -1,1 +1,1 @@
-"""What places a run on a cluster: Slurm, Ray, and what they have in common."""
+"""Engines that place a run on a cluster: Slurm, Ray, and their common parts."""

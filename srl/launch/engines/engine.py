@@ -1,7 +1,7 @@
-"""What `srl run` asks of an engine: to start processes on some hosts, report their states, stop.
+"""The engine interface of `srl run`: start processes on some hosts, report their states, stop.
 
-An engine starts one supervisor for each host that a fragment gets, and one controller beside the
-fragment that updates, and starts again what was lost with its host. The rest is up to these two.
+An engine starts one supervisor for each host that a fragment gets, and one controller with the
+fragment that updates, and restarts those lost with their host. The rest is up to these two.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Part:
     gpus: int
     """GPUs of each host."""
     apart: bool
-    """Whether no two of the hosts are the same machine."""
+    """True if no two of the hosts are the same machine."""
     controls: bool
-    """Whether the controller runs beside it, and its hosts begin and end together."""
+    """True if the controller runs with it, and its hosts begin and end together."""
     evaluates: bool = False
-    """Whether it evaluates versions, by itself and not by a supervisor."""
+    """True if it evaluates versions, by itself and not by a supervisor."""
     memory: int = 0
     """Bytes of each host, for its workers and its supervisor; 0 where nothing is known."""
     least_cores: int = 0
@@ -43,7 +43,7 @@ class Part:
 
     @property
     def needs_folder(self) -> bool:
-        """Whether its hosts have to see the run's folder."""
+        """True if its hosts have to see the run's folder."""
         return self.controls or self.evaluates
 
 
@@ -58,7 +58,7 @@ class Submission:
     options: Any
     """The options of the command line; each engine reads its own."""
     evaluates: bool = False
-    """Whether versions are evaluated while it trains."""
+    """True if versions are evaluated while it trains."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each worker, by fragment, and of the evaluator."""
 
@@ -73,10 +73,10 @@ class Submission:
 
 
 class Engine(Protocol):
-    """What the module of an engine offers."""
+    """The interface of an engine's module."""
 
     def texts(self, run: Submission) -> dict[str, str]:
-        """What the engine is given, as it is shown: text by file name, and no secrets in it."""
+        """Gives the texts for the engine, to be shown: by file name, and no secrets in them."""
         ...
 
     def submit(self, run: Submission) -> dict[str, str]:

@@ -101,7 +101,7 @@ def _error_text(log: str) -> str:
 
 
 def asked(address: str, ask: Callable[[Any], _Answer]) -> _Answer:
-    """What the cluster answers.
+    """Gives the cluster's answer to a request.
 
     Raises:
         UserError: If Ray is not installed, or the cluster is out of reach or refuses.

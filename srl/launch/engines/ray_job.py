@@ -53,7 +53,7 @@ def bundles(part: Part, resource: str) -> list[dict[str, float]]:
 
 
 def strategy(part: Part) -> str:
-    """How the hosts of a part are chosen."""
+    """Names the placement strategy for the hosts of a part."""
     return "STRICT_SPREAD" if part.apart else "PACK"
 
 

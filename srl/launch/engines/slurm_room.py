@@ -30,7 +30,7 @@ _MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER
 
 @dataclass(frozen=True)
 class Node:
-    """What a node has."""
+    """The resources of a node."""
 
     cores: int
     gpus: int
@@ -45,7 +45,7 @@ class Room:
     where: str
     nodes: Sequence[Node]
     memory: bool
-    """Whether memory is shared out among the jobs of a node."""
+    """True if memory is shared out among the jobs of a node."""
     longest_array: int
 
     def sized(self, parts: Sequence[Part]) -> list[Part]:
@@ -57,7 +57,7 @@ class Room:
 
 
 def given_to_sbatch(options: Any) -> argparse.Namespace:
-    """What the options passed on to sbatch set, as far as srl has to know: texts, or None."""
+    """Parses the options passed on to sbatch, as far as srl needs them: texts, or None."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(*_PARTITION)
     parser.add_argument(*_CLUSTERS)
@@ -70,7 +70,7 @@ def given_to_sbatch(options: Any) -> argparse.Namespace:
 
 
 def names_memory(options: Any) -> bool:
-    """Whether the user gives sbatch an amount of memory."""
+    """Tells if the user gives sbatch an amount of memory."""
     named = given_to_sbatch(options).memory is not None
     return named or any(name in os.environ for name in _MEMORY_VARIABLES)
 

@@ -43,7 +43,7 @@ class Process(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended; `reap` must follow."""
+        """True if the process has ended; `reap` must follow."""
         ...
 
     def state(self) -> str:
@@ -69,7 +69,7 @@ class Found(NamedTuple):
     incarnation: int
     process: Process
     begun: bool
-    """Whether the worker was sent START."""
+    """True if the worker was sent START."""
 
 
 class Hosts(ABC):
@@ -84,7 +84,7 @@ class Hosts(ABC):
     _listener: Listener
 
     def has_room(self, fragment: str) -> bool:
-        """Whether one more worker of a fragment can be started."""
+        """Tells if one more worker of a fragment can be started."""
         return True
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Hosts(ABC):
 
     @property
     def settled(self) -> bool:
-        """Whether all hosts that an earlier controller had have had the time to come."""
+        """True if all hosts of an earlier controller have had the time to come."""
         return True
 
     @abstractmethod

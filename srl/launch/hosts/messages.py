@@ -77,7 +77,7 @@ class HostCard:
     fragment: str
     """The fragment whose workers it is for."""
     slots: int
-    """How many workers it has room for."""
+    """The number of workers that it has room for."""
     version: str
     """The version of srl there."""
     source: str
@@ -123,7 +123,7 @@ def wrapped(number: int, incarnation: int, message: Message) -> Message:
 
 
 def unwrapped(message: Message) -> tuple[int, int, Message]:
-    """What was wrapped: the worker's number, its incarnation, and the message.
+    """Unwraps a worker's message: gives the worker's number, its incarnation, and the message.
 
     Raises:
         Refused: If it is nothing of the kind.

@@ -60,7 +60,7 @@ class Host:
     lost_at: float = 0.0
     """When it went out of reach."""
     relay_sent: dict[str, str] | None = None
-    """Where its relay gets the parameters from, as last sent."""
+    """The addresses from which its relay gets the parameters, as last sent."""
     processes: dict[int, RemoteProcess] = field(default_factory=dict)
     """The processes by slot, until their ends are known."""
 
@@ -90,11 +90,11 @@ class RemoteProcess:
         self._hosts = hosts
         self._end: dict[str, Any] | None = None
         self.unwanted = False
-        """Whether it is to be killed."""
+        """True if it is to be killed."""
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended; `reap` must follow."""
+        """True if the process has ended; `reap` must follow."""
         return self._end is not None
 
     def end(self, how: str, code: int = -9, dump: str = "", stack: str = "") -> None:
@@ -162,7 +162,7 @@ class RemoteHosts(Hosts):
         self._found: list[Found] = []
         self._newest: dict[int, RemoteProcess] = {}  # of each worker
         self.superseded = False
-        """Whether another controller has taken the run over."""
+        """True if another controller has taken the run over."""
         self._folder, self._next_look = folder.path, 0.0
         term = write_address(folder.path, self._listener.address)
         self._start_at = time.monotonic() + (_RETURN_SECONDS if term else 0.0)
@@ -176,7 +176,7 @@ class RemoteHosts(Hosts):
     # ---- for the controller ----
 
     def has_room(self, fragment: str) -> bool:
-        """Whether a host that is there has a free slot, and no host with this worker may come."""
+        """Tells if a present host has a free slot, and no host with this worker may come."""
         if self._rooms[fragment].emptiest() is None:
             return False
         return self.settled or self._complete(fragment)
@@ -198,11 +198,11 @@ class RemoteHosts(Hosts):
 
     @property
     def settled(self) -> bool:
-        """Whether all hosts that an earlier controller had have had the time to come."""
+        """True if all hosts of an earlier controller have had the time to come."""
         return time.monotonic() >= self._start_at
 
     def _complete(self, fragment: str) -> bool:
-        """Whether no host of a fragment is yet to come, which might have its workers already."""
+        """Tells if no host of a fragment is yet to come, which might have its workers already."""
         expected = self._expected.get(fragment)
         there = (h.peer and h.card.fragment == fragment for h in self._hosts.values())
         return expected is not None and sum(map(bool, there)) >= expected

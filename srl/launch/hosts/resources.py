@@ -1,4 +1,4 @@
-"""Which cores and GPUs each worker of a plan gets on this machine."""
+"""Cores and GPUs of each worker of a plan on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEMORY = 0.9  # of a GPU, that the workers on it take together
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker gets."""
+    """The resources of one worker."""
 
     cores: tuple[int, ...]
     """The cores to stay on; none where there are fewer than workers ask for, and all go where there

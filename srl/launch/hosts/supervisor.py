@@ -72,7 +72,7 @@ class _Worker:
     connected: bool = False
     begun: bool = False
     stack: str = ""
-    """Where it was when it was killed."""
+    """Its Python stack when it was killed."""
 
     def __post_init__(self) -> None:
         self.kept: list[Message] = []
@@ -157,7 +157,7 @@ class Supervisor:
             self._end_all()
 
     def _outdated(self) -> bool:
-        """Whether the run was given to an engine once more, which makes its keys anew."""
+        """Tells if the run was given to an engine once more, which makes its keys anew."""
         with contextlib.suppress(UserError):  # a shared file may be unreadable for a moment
             return keys_of(self._folder).public != self._keys.public
         return False

@@ -50,7 +50,7 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended; `reap` must follow."""
+        """True if the process has ended; `reap` must follow."""
         looked = os.WEXITED | os.WNOWAIT | os.WNOHANG
         return os.waitid(os.P_PID, self.pid, looked) is not None
 

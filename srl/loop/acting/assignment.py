@@ -1,4 +1,4 @@
-"""Which policy worker acts for which group of environments, also when some are not there."""
+"""The assignment of environment groups to policy workers, also when some workers are absent."""
 
 from __future__ import annotations
 

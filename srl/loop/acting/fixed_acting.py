@@ -1,8 +1,8 @@
-"""How fixed policies act for their slots: those of other runs, which learn no more.
+"""Acting of fixed policies, which come from other runs and learn no more.
 
 Each acts with its own network and algorithm, as the other run's folder records them, or the copy of
-it that a run makes when it begins. Parameters are constants of what is compiled, in every worker
-that acts, so none cross a stream.
+it that a run makes when it begins. Parameters are constants of the compiled programs of every
+worker that acts, so none cross a stream.
 """
 
 from __future__ import annotations

@@ -20,21 +20,21 @@ from srl.streams.transport import Connection, Listener
 from srl.streams.transport.message import Refused
 
 Policies = Mapping[str, Any]
-"""What acts, as `PolicySet.acting` gives it."""
+"""The policies that act, as `PolicySet.acting` gives them."""
 _WAIT_SECONDS = 0.5  # between two signs of life
 _DOUBT_SECONDS = 1.0
 """A version that has not come for so long is asked about: whether it was published at all."""
 
 
 class Source(Protocol):
-    """Where the newest policies come from."""
+    """The source of the newest policies."""
 
     def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
         """The newest version and its policies, waiting for `oldest` or a later one."""
         ...
 
     def awaited(self, oldest: Version, since: float) -> int | None:
-        """What to wait for before `newest` has `oldest`; None if it is there.
+        """Gives the descriptor to wait for until `newest` has `oldest`; None if it is there.
 
         Args:
             oldest: A version that was asked for.
@@ -140,7 +140,7 @@ class Received:
         return np.array(version, np.int32), policies
 
     def awaited(self, oldest: Version, since: float) -> int | None:
-        """What to wait for before `oldest` is there; see `Source`."""
+        """Gives the descriptor to wait for until `oldest` is there; see `Source`."""
         needed = max(oldest, (0, 0))
         if self._held[0] >= needed:
             return None

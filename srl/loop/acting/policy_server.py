@@ -36,12 +36,12 @@ from srl.streams.transport.schema import check, reject
 def inference_layout(
     policy_set: PolicySet, num_envs: int, request: set[str], reply: set[str]
 ) -> Layout:
-    """What a group's shared buffers hold.
+    """Gives the layout of a group's shared buffers.
 
     Args:
         policy_set: The policies.
         num_envs: Of a group.
-        request: Names of what the asking end sends: fields of a timestep, and memory.
+        request: Names of the asking end's arrays: fields of a timestep, and memory.
         reply: Names of fields of the decision.
     """
     decision = decision_spec(policy_set, num_envs)
@@ -76,7 +76,7 @@ class Collected(Protocol):
         """Hands over an unroll that was written into its columns."""
 
     def wants_state(self, group: int) -> bool:
-        """Whether the group's state is wanted before its next unroll."""
+        """Tells if the group's state is wanted before its next unroll."""
         ...
 
     def give_state(self, group: int, state: Tree) -> None:
@@ -176,7 +176,7 @@ class PolicyServer:
     # ---- requests ----
 
     def _patience(self) -> float:
-        """How long to wait for messages."""
+        """Gives the seconds to wait for messages."""
         for group, session in self._waiting.items():
             if group not in self._early and not self._blocked(group):
                 return max(0.0, session.arrived + self._deadline - time.monotonic())
@@ -283,7 +283,7 @@ class PolicyServer:
         return chosen if late or len(chosen) >= enough else {}
 
     def _is_there(self, session: Session) -> bool:
-        """Whether there are parameters as new as a request wants; one for the future is refused."""
+        """Tells if parameters as new as the request wants are there; refuses one for the future."""
         self._early.pop(session.group, None)
         try:
             source = self._parameters.awaited(session.oldest_version, session.arrived)
@@ -296,7 +296,7 @@ class PolicyServer:
         return source is None
 
     def _enough(self) -> int:
-        """How many indices all those have that may ask."""
+        """Counts the indices of all groups that may ask."""
         if self._sink is None:
             return self._batch_indices_taken
         return len(
@@ -374,7 +374,7 @@ class _Unroll:
         self.grant: Grant | None = None
         self.t = 0
         self.written = False
-        """Whether row t holds its timestep."""
+        """True if row t holds its timestep."""
         self.asked_state = False
 
     def write(self, timestep: Timestep) -> None:
@@ -391,7 +391,7 @@ class _Unroll:
 
 
 class _Inputs:
-    """What `act` takes, for so many groups side by side."""
+    """The arguments of `act`, for several groups together."""
 
     def __init__(self, policy_set: PolicySet, num_envs: int, width: int) -> None:
         self._width, self._slots = width, num_envs * len(policy_set.specs.agents)

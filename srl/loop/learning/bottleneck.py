@@ -1,4 +1,4 @@
-"""What holds a run back, in words."""
+"""The bottleneck of a run, in words."""
 
 from __future__ import annotations
 

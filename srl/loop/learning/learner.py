@@ -56,7 +56,7 @@ def bind_policy_set(experiment: Experiment, specs: Specs) -> PolicySet:
 
 
 def batch_specs(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> tuple[Batch, ...]:
-    """What the unrolls of a pass are made of, for one group of `num_envs` environments."""
+    """Gives the batches' specs of a pass, for one group of `num_envs` environments."""
     decision = decision_spec(policy_set, num_envs)
     return tuple(
         batch_spec(policy_set.specs, num_envs, decision, length, policy_set.chunk_of(length))
@@ -71,7 +71,7 @@ def decision_spec(policy_set: PolicySet, num_envs: int) -> Decision:
 
 
 def first_decision(policy_set: PolicySet, num_envs: int, timestep: Timestep) -> Decision:
-    """What policies decide whose parameters are just drawn; to be traced, for its shapes and costs.
+    """Decides by freshly initialised policies; to be traced, for shapes and costs.
 
     Args:
         policy_set: The policies.
@@ -120,10 +120,9 @@ class Learner:
         self._settings = {name: getattr(algorithm, name) for name in algorithm.adjustable}
         self._placed_settings: tuple[dict[str, float], Settings] | None = None
         self.replays: Any = {}
-        """What is remembered of the slots here, by policy; made by `compile`."""
+        """Replay buffers of the local slots, by policy; made by `compile`."""
         self.policies: Mapping[str, Any] = policy_set.acting(self._present())
-        """What acts, of version `progress.version`; in arrays of their own, which stay as they are
-        however long something acts with them."""
+        """The acting policies of version `progress.version`, in arrays that never change."""
         for name, state in self.states.items():
             self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
             self.agents[name] = tuple(specs.agents[i] for i in policy_set.members[name])
@@ -187,7 +186,7 @@ class Learner:
         return jax.device_put(self.policy_set.policies(states), may_alias=False)
 
     def _operands(self, unroll: Unroll) -> tuple[Any, ...]:
-        """What learning takes; all of it is on the learner's devices."""
+        """Gives the operands of learning, all of them on the learner's devices."""
         return self.states, self.replays, unroll, self.progress.losses, self.setting_operands
 
     def expect_room(self, example: Unroll) -> Any:
@@ -234,7 +233,7 @@ class Learner:
             self.replays = self.sharded.joined(self.sharded.empty_replays(make, example))
 
     def _divisible(self, batch: Batch) -> bool:
-        """Whether the batch's environments can be divided among this process' devices.
+        """Tells if the batch's environments can be divided among this process' devices.
 
         Raises:
             UserError: If they cannot, and the other replicas count on it.

@@ -1,4 +1,4 @@
-"""How far a run is, and what it reports."""
+"""The progress of a run, and its reports."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FILE_BYTES = 1 << 28
 
 
 class Saved(NamedTuple):
-    """What a worker reports of the replays that it has written."""
+    """A worker's report of the replays that it has written."""
 
     files: dict[str, str]
     error: str = ""
@@ -42,7 +42,7 @@ class Saved(NamedTuple):
 
     @staticmethod
     def from_bytes(body: bytes | np.ndarray) -> Saved:
-        """What another worker has sent.
+        """Parses another worker's report.
 
         Raises:
             ValueError: If it is something else.
@@ -282,7 +282,7 @@ def _lacking(files: Files, oldest: int, n: int, most: int) -> list[tuple[int, in
 
 
 def _runs(begin: int, end: int, blocks: int) -> Iterator[tuple[int, int, int]]:
-    """Where the blocks of updates lie in a ring: (place in the ring, offset, count).
+    """Gives the places of the blocks of updates in a ring: (place in the ring, offset, count).
 
     Counts are powers of two, so that few programs are compiled.
     """

@@ -163,7 +163,7 @@ class Sharded:
         self._granted: Any = None  # of the last update; on its devices
 
     def agree(self, *wishes: bool) -> tuple[bool, ...]:
-        """Which wishes any replica had before the last update; these count from the next one on."""
+        """Gives the wishes that any replica had before the last update; keeps these for later."""
         self._wishes = wishes
         if self._granted is None:
             return tuple(False for _ in wishes)

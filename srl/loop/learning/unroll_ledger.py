@@ -1,4 +1,4 @@
-"""What has become of every unroll, kept where the death of a learner cannot take it away."""
+"""The account of all unrolls, in memory that outlives a learner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_LEARNERS = _SIZE // (8 * 16)
 
 
 class Account(NamedTuple):
-    """What has become of all unrolls; the first count is the sum of the others."""
+    """Counts of all unrolls by fate; the first is the sum of the others."""
 
     produced: int
     """Tickets given out, each for one unroll."""
@@ -101,7 +101,7 @@ class Ledger:
         self._valid[0] = other
 
     def part(self, learner: int) -> list[int]:
-        """What one learner has written: granted, learned, lost, rolled back."""
+        """Gives the counts that one learner has written: granted, learned, lost, rolled back."""
         return self._all_rows[learner, self._all_valid[learner]].tolist()
 
     def parts(self) -> dict[int, list[int]]:

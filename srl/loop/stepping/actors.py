@@ -112,7 +112,7 @@ class ActorThreads:
         self.check()  # the last may have failed since
 
     def all_progressed(self) -> bool:
-        """Whether every group has shown progress since this was last true."""
+        """Tells if every group has shown progress since this was last true."""
         for number in tuple(self.quiet):
             if (group := self._groups.get(number)) is not None:
                 progress = group.progress
@@ -126,7 +126,7 @@ class ActorThreads:
 
     @property
     def stepping(self) -> bool:
-        """Whether every group has begun to step its environments."""
+        """True if every group has begun to step its environments."""
         return not self._idle
 
     def check(self) -> None:

@@ -40,7 +40,7 @@ class UnrollPrograms:
 
 
 def local_groups(experiment: Experiment, policy_set: PolicySet) -> Callable[..., Group]:
-    """What makes the groups of a worker that acts for them: of (pool, acting, unrolls, alive=...).
+    """Gives the maker of an acting worker's groups, which takes (pool, acting, unrolls, alive=...).
 
     They are a `Group` each, or a `CompiledGroup` if the plan has it so.
     """

@@ -16,7 +16,7 @@ from srl.streams.batch import Batch
 
 
 class Environments(projection.Environments, Protocol):
-    """Where a run's unrolls come from, from its start to its end."""
+    """The source of a run's unrolls, from its start to its end."""
 
     worker: str
     """The kind of worker that this is in; its time is reported under this name."""
@@ -24,7 +24,7 @@ class Environments(projection.Environments, Protocol):
     replicas: int
     """Workers that learn together, and which of them this is."""
     calls_one_program: bool
-    """Whether the worker's programs are called by one thread, and so not beside each other."""
+    """True if one thread calls the worker's programs, so that no two run at once."""
     resumes_exactly: bool
     """False where environments cannot be saved and restart their episodes."""
 
@@ -51,12 +51,12 @@ class Environments(projection.Environments, Protocol):
 
     @property
     def awaited(self) -> str:
-        """What is waited for now, such as "environments 0 to 7 to step", where that is known."""
+        """The event waited for now, such as "environments 0 to 7 to step", where that is known."""
         ...
 
     @property
     def account(self) -> str:
-        """What has become of all unrolls, where they pass a stream in this process."""
+        """The account of all unrolls, where they pass a stream in this process."""
         ...
 
     def report(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import Batch
 
 ACTIVITIES: tuple[str, ...] = ("step", "act", "unroll", "inference wait", "send wait")
-"""What an actor's time goes to; "unroll" is all of a compiled one."""
+"""The activities of an actor; "unroll" is all of a compiled one."""
 
 
 class Acting(Protocol):
@@ -48,7 +48,7 @@ class Acting(Protocol):
 
 
 class Destination(NamedTuple):
-    """Where the group's next unroll goes."""
+    """The destination of the group's next unroll."""
 
     unroll: int | None
     """The unroll's number in the pass; None where that makes no difference."""
@@ -60,7 +60,7 @@ class Destination(NamedTuple):
 
 
 class Unrolls(Protocol):
-    """What becomes of unrolls: the edge from `collect` to `learn`."""
+    """The edge from `collect` to `learn`, which takes the group's unrolls."""
 
     def next(self, group: Group) -> Destination:
         """Waits until an unroll may begin; raises Stopped where none may any more."""
@@ -96,7 +96,7 @@ class Group:
         """
         self.pool, self._alive = pool, alive
         self.doing = ""
-        """What its environments are to do now: "reset", "step", or nothing."""
+        """The present task of its environments: "reset", "step", or nothing."""
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls = acting, unrolls
         self._oldest = (0, 0)  # the oldest version that may act

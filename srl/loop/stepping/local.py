@@ -126,7 +126,7 @@ class LocalEnvironments:
 
     @property
     def awaited(self) -> str:
-        """What the worker waits for now."""
+        """The event that the worker waits for now."""
         for number, group in zip(self._numbers, self.groups, strict=True):
             if group.doing:
                 return f"{environments_text(number, self._each)} to {group.doing}"

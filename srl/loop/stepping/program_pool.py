@@ -37,7 +37,7 @@ class ProgramPool:
 
     @property
     def now(self) -> Interaction:
-        """What a program takes, whose memory it may take over; it gives the next one."""
+        """The input of a program, which may take over its memory and gives the next one."""
         assert self._now is not None, "neither reset nor restored"
         return self._now
 

@@ -68,7 +68,7 @@ class RemoteEnvironments:
 
     @property
     def calls_one_program(self) -> bool:
-        """Whether nothing acts in this process while it learns."""
+        """True if nothing acts in this process while it learns."""
         return not self._endpoints.has("act")
 
     def make(self) -> Specs:
@@ -240,7 +240,7 @@ class RemoteEnvironments:
                 self._ledger.lose(lost)
 
     def report(self) -> dict[str, Any]:
-        """What has become of all unrolls."""
+        """Reports the account of all unrolls."""
         return {} if self._ledger is None else self._ledger.report()
 
     # ---- state ----

@@ -59,7 +59,7 @@ class ThreadEnvironments(RemoteEnvironments):
 
     @property
     def account(self) -> str:
-        """What has become of all unrolls."""
+        """The account of all unrolls."""
         return str(self._ledger)
 
     def _peers(self) -> Addresses:

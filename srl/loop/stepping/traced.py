@@ -20,7 +20,7 @@ class Steps(Protocol):
 
 
 class Interaction(NamedTuple):
-    """What a step leaves to the next one."""
+    """The state between two steps."""
 
     pool: Any  # the pool's PoolState
     timestep: Timestep

@@ -1,4 +1,4 @@
-"""What an actor does with its unrolls, by where they are collected and learned from."""
+"""Destinations of an actor's unrolls, by the workers that collect them and learn from them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SentUnrolls:
 
     @property
     def start(self) -> Start:
-        """How the group begins."""
+        """The state with which the group begins."""
         return self.source.start
 
     def next(self, group: Group) -> Destination:
@@ -86,7 +86,7 @@ class SentUnrolls:
 
 
 class NoUnrolls:
-    """What becomes of the unrolls of a group for which another worker collects: nothing here."""
+    """Unrolls of a group for which another worker collects: nothing is delivered here."""
 
     def next(self, group: Group) -> Destination:
         """Two rows in turn."""

@@ -1,4 +1,4 @@
-"""What a process does at its start to leave the machine to the run that it works beside."""
+"""Low priority and few threads for background processes, which leave the machine to the run."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def test_of_a_module_whose_agents_take_turns_the_cure_is_shown():
     ("path", "missing", "command"),
     [
         ("mpe2.simple_v3", "mpe2", "pip install mpe2"),
-        ("pettingzoo.classic.chess_v6", "pettingzoo", r"pip install 'srl-rl\[pettingzoo\]'"),
+        ("pettingzoo.classic.chess_v6", "pettingzoo", "pip install 'pettingzoo>="),
         ("pettingzoo.butterfly.x_v1", "pymunk", r"pip install 'pettingzoo\[butterfly\]'"),
     ],
 )
