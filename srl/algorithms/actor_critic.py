@@ -1,4 +1,4 @@
-"""What algorithms with a policy and a value network share: all but how these are learned."""
+"""The base of algorithms with a policy and a value network: all but their learning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an algorithm is: a configuration, and pure functions bound to the specs of an environment.
+"""An algorithm: a configuration, and pure functions bound to the specs of an environment.
 
 Nothing here knows a process, a socket, a device or a plan.
 """
@@ -67,13 +67,13 @@ class Algorithm(Settings):
     discount: float = 0.99
     """Weight of a reward one step later."""
     frame_stack: int = field(default=0, kw_only=True)
-    """How many of the last observations are seen at a time; memory and replays hold each once. 0
-    leaves it to the environment: 4 in atari:..., else 1."""
+    """The number of last observations seen at a time; memory and replays hold each once. 0 leaves
+    it to the environment: 4 in atari:..., else 1."""
     rewards: Rewards = field(default="usual", kw_only=True)
-    """What is learned from: rewards as they are (raw), their signs, or rewards cut at -1 and 1.
+    """The rewards to learn from: as they are (raw), their signs, or cut at -1 and 1.
     usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
     reward_scale: float = field(default=1.0, kw_only=True)
-    """What rewards are multiplied by, after that, before they are learned from."""
+    """The factor of rewards, after that, before they are learned from."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         "unroll_length": (1, 2**31 - 1),
@@ -161,7 +161,7 @@ class Algorithm(Settings):
 
     @property
     def saves_replay(self) -> bool:
-        """Whether checkpoints hold the replay, where there is one."""
+        """True if checkpoints hold the replay, where there is one."""
         return True
 
     @property
@@ -205,11 +205,11 @@ class Instance(ABC, Generic[S]):
     config: Algorithm
     specs: Specs
     updates: int | None = None
-    """How many updates the run makes, where that is known."""
+    """The number of updates in the run, where that is known."""
     slots: int = 0
-    """How many slots of the run learn the policy; 0 where nothing is learned."""
+    """The number of slots in the run that learn the policy; 0 where nothing is learned."""
     stack: FrameStack | None = None
-    """How observations were stacked, where they are; a replay need not hold them so."""
+    """The stacking of observations, where there is one; a replay need not hold them stacked."""
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         """Raises UserError for a class that is not complete."""
@@ -321,7 +321,7 @@ class Instance(ABC, Generic[S]):
 
     @classmethod
     def remembers(cls) -> bool:
-        """Whether it has a replay."""
+        """Tells if the algorithm has a replay."""
         return cls.empty_replay is not Instance.empty_replay
 
     def empty_replay(self, unroll: Unroll) -> Tree:

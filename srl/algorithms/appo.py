@@ -29,7 +29,7 @@ class APPO(PPO):
     """
 
     epochs: int = 4
-    """How often learning goes through each batch."""
+    """Passes of learning through each batch."""
     max_grad_norm: Adjustable = 4.0
     """The norm to which longer gradients are shortened: Sample Factory's."""
     entropy_cost: Adjustable = 0.01

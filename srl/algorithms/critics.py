@@ -1,4 +1,4 @@
-"""What actors share that learn from critics of actions, as in SAC and TD3.
+"""The base of algorithms with an actor that learns from critics of actions, as SAC and TD3.
 
 There are several critics, each with a target network. The least of a random subset of those is the
 target of all (REDQ, Chen et al., 2021, https://arxiv.org/abs/2101.05982); with two of two that
@@ -35,9 +35,9 @@ class Critics(OffPolicy):
     """Settings of the critics and of the optimisers."""
 
     critics: int = 2
-    """How many critics there are."""
+    """The number of critics."""
     subset: int = 2
-    """How many of them, drawn anew for each gradient step, make a target."""
+    """The number of critics, drawn anew for each gradient step, that make a target."""
     learning_rate: Adjustable = 3e-4
     """The step size of the actor's Adam."""
     critic_learning_rate: Adjustable = 1e-3
@@ -64,7 +64,7 @@ class Critics(OffPolicy):
 
 
 class CriticsState(NamedTuple):
-    """What learning changes; see `State`."""
+    """The state of learning; see `State`."""
 
     params: Tree  # of the actor, of the critics [critics, ...], and what an algorithm adds
     optimizer: Tree

@@ -47,10 +47,10 @@ class Distribution:
 
 
 class ActionSpace:
-    """What is fixed about the distributions over a space."""
+    """The fixed properties of the distributions over a space."""
 
     num_outputs: int
-    """How many numbers a network gives for each slot."""
+    """The number of a network's outputs for each slot."""
 
     def init(self) -> Tree:
         """Gives the parameters that do not depend on observations."""

@@ -46,21 +46,21 @@ class DQN(QLearning, OffPolicy):
     unroll_length: int = 8
     """Steps that are taken with one version of the network before they are learned from."""
     replay: int = 100_000
-    """How many steps are remembered, of all environments."""
+    """The capacity of the replay, in steps of all environments."""
     warm_up: int = 2_000
     """Steps before learning begins."""
     batch_size: int = 128
     """Transitions of a gradient step."""
     samples_per_insert: float = 13.0
-    """How often each step is learned from."""
+    """The number of times that each step is learned from."""
     n_step: int = 3
     """Steps of a transition; 3 are Rainbow's."""
     exploration: float = 0.5
     """The part of the run in which the share of random actions falls."""
     double: bool = True
-    """Whether the network, and not the target network, chooses the actions of targets."""
+    """True if the network, and not the target network, chooses the actions of targets."""
     dueling: bool = False
-    """Whether a state's value and the advantages of actions are outputs of their own: of one linear
+    """True if a state's value and the advantages of actions are separate outputs: of one linear
     layer, where Wang et al. and Rainbow give each a hidden layer, too."""
     priorities: float = 0.0
     """The exponent of priorities: 0 draws evenly, 0.6 is usual."""
@@ -101,7 +101,7 @@ class DQN(QLearning, OffPolicy):
 
 
 class DQNState(NamedTuple):
-    """What DQN's learning changes; see `State`."""
+    """The state of DQN's learning; see `State`."""
 
     params: Tree
     optimizer: Tree
@@ -121,7 +121,7 @@ class Prioritized(NamedTuple):
 
 
 class DrawnWindows(NamedTuple):
-    """What the rounds learn from, [rounds, S, ...]."""
+    """The batches for the rounds to learn from, [rounds, S, ...]."""
 
     window: Any  # what `window_of` makes of the rows: of DQN, transitions
     ready: Array  # bool, whether its slot is learned from
@@ -345,7 +345,7 @@ class DQNInstance(QInstance[DQNState], OffPolicyInstance[DQNState]):
 
 
 def _there(unrolls: Replay, n: Array) -> Array:
-    """Which unrolls of a replay are known at update n, bool [K, 1, B]."""
+    """Marks the unrolls of a replay that are known at update n, bool [K, 1, B]."""
     return (unrolls.update >= 0) & (unrolls.update <= n)  # a later one was undone by a restart
 
 

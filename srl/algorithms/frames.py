@@ -31,7 +31,7 @@ class FrameStack:
     space: Space
     """The space of one observation."""
     frames: int
-    """How many, at least 2."""
+    """The number of observations in a stack, at least 2."""
 
     @cached_property
     def stacked(self) -> Space:
@@ -144,7 +144,7 @@ class FrameStack:
 
     @cached_property
     def _stacks(self) -> Tree:
-        """Whether each leaf is stacked."""
+        """True for each leaf that is stacked."""
         names = names_of(self._leaves) or "observation"
         return map_tree(_is_stacked, names, self._leaves)
 

@@ -32,7 +32,7 @@ class IMPALA(ActorCritic):
     learning_rate: Adjustable = 3e-3
     """The step size of Adam, which replaces the paper's RMSProp."""
     anneal: bool = True
-    """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
+    """True if the learning rate falls linearly to 0 over the run, where its length is known."""
     max_grad_norm: Adjustable = 40.0
     """The norm to which longer gradients of the mean loss are shortened, which it rarely is at 40;
     where it is small, large errors of the value hold the policy back, and what was learned is lost

@@ -1,8 +1,8 @@
-"""Which steps make a minibatch.
+"""The division of unrolls into minibatches.
 
 A minibatch takes one chunk of every `parts` neighbouring ones from each slot, and in each epoch
-every chunk is in one minibatch. Which one depends on the random key, the slot and the chunk alone,
-however slots are spread.
+every chunk is in one minibatch. Its minibatch depends on the random key, the slot and the chunk
+alone, however slots are spread.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Minibatched(ObservingAlgorithm):
     """Settings of learning that goes through each batch several times, in minibatches."""
 
     epochs: int = 1
-    """How often learning goes through each batch."""
+    """Passes of learning through each batch."""
     minibatches: int = 0
-    """How many parts a batch has, each for one gradient step; it divides the unroll length.
+    """The number of parts of a batch, each for one gradient step; it divides the unroll length.
     0 chooses up to 32, of 64 steps or more each."""
     chunk: int = 8
-    """How many steps a network with memory learns from in sequence; not used without memory."""
+    """Steps that a network with memory learns from in sequence; not used without memory."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **ObservingAlgorithm.limits,
@@ -102,7 +102,7 @@ class MinibatchedInstance:
 
 
 class Batch(NamedTuple):
-    """What `measure` makes of an unroll, to be learned from in minibatches."""
+    """An unroll measured by `measure`, to be learned from in minibatches."""
 
     samples: Any  # [T, B, ...]; their field `valid` is bool [T, B]
     memory: Tree  # [T / length, B, ...], before the first step of each chunk

@@ -128,9 +128,9 @@ class ObservationNormalizer:
     space: Space
     clip: float = 10.0
     running: bool = True
-    """Whether to standardise at all; without it only pictures are scaled."""
+    """True if observations are standardised; otherwise only pictures are scaled."""
     scaled_bytes: ScaledBytes = "pictures"
-    """Which leaves of uint8 are pictures."""
+    """The leaves of uint8 that are scaled as pictures."""
 
     def init(self) -> dict[str, Statistics]:
         """Gives the statistics by the leaf's name, such as `observation` or `camera/depth`."""

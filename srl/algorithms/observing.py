@@ -1,4 +1,4 @@
-"""What all algorithms share that come with srl: a network, and observations normalised for it."""
+"""The base of srl's algorithms: a network, and observations normalised for it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ObservingAlgorithm(Algorithm):
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
     scaled_bytes: ScaledBytes = field(default="pictures", kw_only=True)
-    """Which uint8 observations are divided by 255: pictures, which are Boxes from 0 to 255 of at
+    """The uint8 observations to divide by 255: pictures, which are Boxes from 0 to 255 of at
     least 32 by 32 pixels; all; or none. The others are numbers like those of any Box."""
 
     learns_state_value: ClassVar[bool] = False
-    """Whether it learns a policy and a value of states, which may share layers."""
+    """True if the algorithm learns a policy and a value of states, which may share layers."""
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -50,7 +50,7 @@ class ObservingAlgorithm(Algorithm):
 
 
 class ObservingState(NamedTuple):
-    """What learning changes; see `State`. An algorithm may add fields."""
+    """The state of learning; see `State`. An algorithm may add fields."""
 
     params: Tree
     optimizer: Tree
@@ -80,7 +80,7 @@ class ObservingInstance(Instance[R]):
     @property
     @abstractmethod
     def optimizer(self) -> optax.GradientTransformation:
-        """What takes the gradient steps."""
+        """The optimiser of the gradient steps."""
         raise NotImplementedError
 
     def init(self, key: Array) -> Any:
@@ -97,7 +97,7 @@ class ObservingInstance(Instance[R]):
 
     @cached_property
     def normalizer(self) -> ObservationNormalizer:
-        """How observations become inputs."""
+        """The normaliser of observations into inputs."""
         config = self.config
         return ObservationNormalizer(
             self.specs.observation,

@@ -1,4 +1,4 @@
-"""What algorithms share that learn from a replay: how much, how often, and by target networks.
+"""The base of algorithms that learn from a replay: its size, its use, and target networks.
 
 By default transitions are drawn evenly. The rounds of an update take gradient steps once enough
 steps were taken to begin with.
@@ -43,14 +43,14 @@ class OffPolicy(ObservingAlgorithm):
     normalize_observations: bool = False
     """Standardise observations by running statistics, as they are when they are drawn."""
     replay: int = 1_000_000
-    """How many steps are remembered, of all environments."""
+    """The capacity of the replay, in steps of all environments."""
     warm_up: int = 5_000
     """Steps before learning begins; continuous actions are drawn evenly till then."""
     batch_size: int = 256
     """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: float = 256.0
-    """How often each step is learned from, on average; with 256 in a batch of 256, a gradient step
-    each. The rounding of the batch does not change it."""
+    """The number of times that each step is learned from, on average; 256 in a batch of 256 is a
+    gradient step each. The rounding of the batch does not change it."""
     n_step: int = 1
     """Steps of a transition, which lies within an unroll: none begins at an unroll's last
     n_step - 1 steps."""
@@ -61,7 +61,7 @@ class OffPolicy(ObservingAlgorithm):
     with a `target_rate` of 1 networks are copied whole, as in DQN's paper (Mnih et al., 2015) at
     every 10,000th."""
     keep_replay: bool = True
-    """Whether checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
+    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
     it fills by as many steps as `warm_up` before it goes on learning."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
@@ -75,11 +75,11 @@ class OffPolicy(ObservingAlgorithm):
         "target_period": (1,),
     }
     sequences: ClassVar[bool] = False
-    """Whether it learns from sequences, as a network with memory needs."""
+    """True if the algorithm learns from sequences, as a network with memory needs."""
 
     @property
     def saves_replay(self) -> bool:
-        """Whether checkpoints hold the replay."""
+        """True if checkpoints hold the replay."""
         return self.keep_replay
 
     def validate(self) -> None:
@@ -115,7 +115,7 @@ F = TypeVar("F", bound=OffPolicyState)
 
 
 class Drawn(NamedTuple):
-    """What the rounds learn from, [rounds, S, ...]."""
+    """The batches for the rounds to learn from, [rounds, S, ...]."""
 
     transitions: Transitions
     slot: Array  # int32, of the run's slots
@@ -169,11 +169,11 @@ class OffPolicyInstance(ObservingInstance[F]):
         return self.warm(n + 1) & (round < self.rounds_before(n + 1) - self.rounds_before(n))
 
     def every(self, period: int, n: Array, round: Array) -> Array:
-        """Whether a round's gradient step is the first of each `period`: bool of their shapes."""
+        """Tells if a round's gradient step is the first of each `period`: bool of their shapes."""
         return (self.rounds_before(n) + round) % period == 0
 
     def targets_due(self, n: Array, round: Array) -> Array:
-        """Whether the target networks move in a round of update n."""
+        """Tells if the target networks move in a round of update n."""
         return self.every(self.config.target_period, n, round)
 
     def ready(self, replay: Replay, n: Array) -> Array:
@@ -190,7 +190,7 @@ class OffPolicyInstance(ObservingInstance[F]):
         return max(1, self.config.replay // self.steps)
 
     def warm(self, updates: Array) -> Array:
-        """Whether so many updates' steps are enough to begin with."""
+        """Tells if the steps of so many updates are enough to begin with."""
         return updates >= math.ceil(self.config.warm_up / self.steps)  # without large products
 
     def slow(self, params: Tree) -> Tree:

@@ -22,7 +22,7 @@ class Annealing(Protocol):
 
     @property
     def anneal(self) -> bool:
-        """Whether it falls linearly to 0 over the run, where its length is known."""
+        """True if the learning rate falls linearly to 0 over the run, where its length is known."""
         ...
 
 

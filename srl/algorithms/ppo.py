@@ -38,11 +38,11 @@ class PPO(ActorCritic, Minibatched):
     """
 
     epochs: int = 10
-    """How often learning goes through each batch."""
+    """Passes of learning through each batch."""
     learning_rate: Adjustable = 3e-4
     """The step size of Adam."""
     anneal: bool = True
-    """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
+    """True if the learning rate falls linearly to 0 over the run, where its length is known."""
     adam_epsilon: float = 1e-5
     """A number that is added to Adam's denominator."""
     max_grad_norm: Adjustable = 0.5
@@ -52,15 +52,15 @@ class PPO(ActorCritic, Minibatched):
     gae_lambda: float = 0.95
     """Lambda of the advantages: 0 gives one-step ones, 1 Monte Carlo ones."""
     clip: Adjustable = 0.2
-    """How far the probability ratio may leave 1 before it earns nothing more."""
+    """The distance of the probability ratio from 1 beyond which it earns nothing more."""
     value_cost: Adjustable = 0.5
     """The weight of the value loss."""
     entropy_cost: Adjustable = 0.0
     """The weight of the entropy, which is rewarded."""
     normalize_values: bool = True
-    """Whether the value network predicts returns standardised by running statistics."""
+    """True if the value network predicts returns standardised by running statistics."""
     normalize_advantages: bool = True
-    """Whether the advantages of each batch are standardised."""
+    """True if the advantages of each batch are standardised."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
         **ActorCritic.limits,
@@ -84,7 +84,7 @@ class PPO(ActorCritic, Minibatched):
 
 
 class Estimates(NamedTuple):
-    """What is computed once for each step of an unroll, [T, B], before any gradient step."""
+    """The estimates for each step of an unroll, [T, B], computed once, before any gradient step."""
 
     advantage: Array
     correction: Array  # the value target's difference to the value
@@ -105,7 +105,7 @@ class Samples(NamedTuple):
 
 
 class PPOState(NamedTuple):
-    """What PPO's learning changes; see `State`."""
+    """The state of PPO's learning; see `State`."""
 
     params: Tree
     optimizer: Tree

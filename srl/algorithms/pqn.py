@@ -28,11 +28,11 @@ class PQN(QLearning, Minibatched):
     unroll_length: int = 16
     """Steps that are taken with one version of the network before they are learned from."""
     epochs: int = 4
-    """How often learning goes through each batch."""
+    """Passes of learning through each batch."""
     learning_rate: Adjustable = 1e-3
     """The step size of RAdam."""
     anneal: bool = True
-    """Whether the learning rate falls linearly to 0 over the run, where its length is known."""
+    """True if the learning rate falls linearly to 0 over the run, where its length is known."""
     max_grad_norm: Adjustable = 10.0
     """The norm to which longer gradients are shortened."""
     q_lambda: float = 0.65

@@ -1,4 +1,4 @@
-"""What is done to observations and rewards between an environment and any algorithm."""
+"""The preprocessing of observations and rewards between an environment and any algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What algorithms share that learn the values of actions: networks, acting, exploration."""
+"""The base of algorithms that learn the values of actions: networks, acting, exploration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QLearning(ObservingAlgorithm):
     exploration: float = 0.2
     """The part of the run in which the share falls linearly from the one to the other."""
     epsilon_spread: float = 0.0
-    """How much slots differ: slot i of N draws the share to the power of
+    """The difference between slots: slot i of N draws the share to the power of
     1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et al., 2018, with 7 and a share of 0.4)."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
@@ -69,7 +69,7 @@ class QInstance(ObservingInstance[Q]):
 
     @property
     def num_actions(self) -> int:
-        """How many actions there are."""
+        """The number of actions."""
         return int(self._action_space.n)
 
     @property
@@ -79,7 +79,7 @@ class QInstance(ObservingInstance[Q]):
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers the network gives for each slot."""
+        """The number of the network's outputs for each slot."""
         return self.num_actions
 
     def values_of(self, outputs: Array) -> Array:

@@ -48,16 +48,16 @@ class R2D2(DQN):
     n_step: int = 5
     """Steps of rewards in a target; fewer at the end of a sequence."""
     rescale: bool = True
-    """Whether the network gives h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of values x."""
+    """True if the network gives h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of values x."""
     dueling: bool = True
-    """Whether a state's value and the advantages of actions are outputs of their own, of one linear
+    """True if a state's value and the advantages of actions are separate outputs, of one linear
     layer; in the paper each has a hidden layer, too."""
     priorities: float = 0.9
     """The exponent of priorities; 0 draws evenly."""
     correction: float = 0.6
     """The exponent of the importance weights that correct for priorities; 1 corrects in full."""
     rewards: Rewards = field(default="raw", kw_only=True)
-    """What is learned from: rewards as they are (raw), their signs, or rewards cut at -1 and 1.
+    """The rewards to learn from: as they are (raw), their signs, or cut at -1 and 1.
     usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
     largest: float = 0.9
     """The weight of a sequence's largest error in its priority; the rest is that of the mean."""
@@ -66,7 +66,7 @@ class R2D2(DQN):
     epsilon_end: float = 0.4
     """That share after exploration."""
     epsilon_spread: float = 7.0
-    """How much slots differ: slot i of N draws the share to the power of
+    """The difference between slots: slot i of N draws the share to the power of
     1 + epsilon_spread * i / (N - 1)."""
 
     limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
@@ -103,7 +103,7 @@ class R2D2(DQN):
 
 
 class Sequences(NamedTuple):
-    """What the rounds learn from, [rounds, ...]."""
+    """The batches for the rounds to learn from, [rounds, ...]."""
 
     rows: Replay  # [rounds, burn_in + sequence + 1, S, ...]
     valid: Array  # bool [rounds, sequence, S], those learned from that do not end an episode

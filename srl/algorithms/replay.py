@@ -256,7 +256,7 @@ def _at(masses: Array, part: Array) -> Array:
 
 
 def portions(share: float) -> tuple[int, int]:
-    """How a share of draws for each slot is drawn: so many of each slot of one in so many."""
+    """Splits a share of draws for each slot: into draws a slot, of one in so many slots."""
     return max(1, round(share)), max(1, round(1 / share))
 
 

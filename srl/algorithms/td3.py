@@ -104,11 +104,11 @@ class TD3Instance(ContinuousInstance):
     # Learning.
 
     def actor_due(self, n: Array, round: Array) -> Array:
-        """Whether the actor learns in a round."""
+        """Tells if the actor learns in a round."""
         return self.every(self.config.delay, n, round)
 
     def targets_due(self, n: Array, round: Array) -> Array:
-        """Whether the target networks move: in the actor's steps alone."""
+        """Tells if the target networks move: in the actor's steps alone."""
         return self.every(self.config.delay * self.config.target_period, n, round)
 
     def loss(

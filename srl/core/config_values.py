@@ -21,7 +21,7 @@ import numpy as np
 from srl.core.errors import UserError
 
 FILE_MODULE = "srl_experiment_"
-"""How the modules of experiment files are called, which have no place on the search path."""
+"""The prefix of the modules of experiment files, which have no place on the search path."""
 _FILE = "experiment"  # in values, the experiment file
 
 Import = Callable[[str], Any]
@@ -139,7 +139,7 @@ _MOVED = {
 
 
 def imported(path: str, import_module: Import = importlib.import_module) -> Any:
-    """What "module:name" names.
+    """Imports the object that "module:name" names.
 
     Raises:
         UserError: If there is no such module, or nothing of that name in it.
@@ -153,7 +153,7 @@ def imported(path: str, import_module: Import = importlib.import_module) -> Any:
 
 
 def unreachable(name: str, value: Any) -> Iterator[str]:
-    """What no other process can make again of a value, each with the setting's name.
+    """Finds the parts of a value that no other process can remake, each with the setting's name.
 
     Args:
         name: Of the setting.
@@ -180,7 +180,7 @@ def unreachable(name: str, value: Any) -> Iterator[str]:
 
 
 def _importable(value: Any) -> bool:
-    """Whether another process finds the same under the same name."""
+    """Tells if another process finds the same object under the same name."""
     module = value.__module__
     if module == "__main__" or module.startswith(FILE_MODULE):
         return False

@@ -86,7 +86,7 @@ class EpisodeWindow:
 
 
 def ended_episodes(timesteps: Timestep, agents: int) -> np.ndarray:
-    """Where an episode ends, of timesteps [T, ...]: bool [T, N]; not where it was lost."""
+    """Marks the ends of episodes in timesteps [T, ...]: bool [T, N]; not where one was lost."""
     ended = np.logical_or(timesteps.terminated, timesteps.truncated)
     return ended.reshape(len(ended), -1, agents).all(-1) & ~timesteps.lost
 

@@ -121,5 +121,5 @@ def shortened(text: str) -> str:
 
 
 def is_own(file: str) -> bool:
-    """Whether a source file is srl's: the environments that come with it count as the user's."""
+    """Tells if a source file is srl's: the environments that come with it count as the user's."""
     return file.startswith(PACKAGE) and not file.startswith(f"{PACKAGE}envs{os.sep}")

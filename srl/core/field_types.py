@@ -1,4 +1,4 @@
-"""What the command line takes for a setting, by the type that its field is annotated with."""
+"""The command line's values for a setting, by the type annotation of its field."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def item_type(annotation: Any) -> tuple[type, Any] | None:
 
 
 def item_count(annotation: Any) -> int | None:
-    """How many items a tuple of this type has; None for other types, and for any number."""
+    """Counts the items of a tuple of this type; None for other types, and for any number."""
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType):
         return next((count for argument in arguments if (count := item_count(argument))), None)

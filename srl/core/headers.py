@@ -1,4 +1,4 @@
-"""Where the C and C++ headers are that environments outside srl are compiled against."""
+"""The folders of the C and C++ headers to compile environments outside srl against."""
 
 from __future__ import annotations
 

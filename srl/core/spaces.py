@@ -54,7 +54,7 @@ def limits(space: Space) -> tuple[Any, Any]:
 
 
 def outside(array: np.ndarray, space: Space) -> np.ndarray:
-    """Where numbers are beyond the limits of their space: bool, of the array's shape."""
+    """Marks the numbers beyond the limits of their space: bool, of the array's shape."""
     low, high = limits(space)
     return (array < low) | (array > high)
 
@@ -98,7 +98,7 @@ def choice_counts(space: Space) -> np.ndarray:
 
 
 def is_image(space: Space) -> bool:
-    """Whether a space is one image: a Box of three axes."""
+    """Tells if a space is one image: a Box of three axes."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 
@@ -107,7 +107,7 @@ SMALLEST_PICTURE = 32
 
 
 def is_picture(space: Space) -> bool:
-    """Whether a space is one of pixels: a uint8 Box from 0 to 255, at least 32 pixels either way.
+    """Tells if a space is one of pixels: a uint8 Box from 0 to 255, at least 32 pixels either way.
 
     It has two axes, or three of which the shorter of the two ends is that of its channels.
     """
@@ -121,7 +121,7 @@ def is_picture(space: Space) -> bool:
 
 
 def is_mask(name: str) -> bool:
-    """Whether what is observed under a name, such as `boxes/mask_boxes`, is a mask by its name."""
+    """Tells if an observation is a mask by its name, such as `boxes/mask_boxes`."""
     key = name.rsplit("/", 1)[-1]
     return key.startswith("mask") or key == "action_mask"
 
@@ -145,5 +145,5 @@ def own_action(space: Space, action: Tree) -> Tree:
 
 
 def corner(space: Space) -> tuple[slice, ...]:
-    """Where the numbers of an agent's own space lie in an array padded for a larger one."""
+    """Gives the index of an agent's space in an array padded for a larger one."""
     return tuple(slice(size) for size in space.shape or ())

@@ -19,7 +19,7 @@ Tree = Any  # an array, or a dict or tuple of trees
 
 @dataclass(frozen=True)
 class Specs:
-    """What a pool's environments look like; all agents share the two spaces of its rows."""
+    """The shapes and spaces of a pool's environments; all agents share the two spaces."""
 
     observation: gymnasium.Space
     """The observation space of one agent."""
@@ -38,7 +38,7 @@ class Specs:
 
 
 class Timestep(NamedTuple):
-    """What a pool gives at reset and at each step, one row for each slot.
+    """The output of a pool at reset and at each step, one row for each slot.
 
     With next-step autoreset: where `terminated` or `truncated` is set, `observation` is the
     episode's true last one; the next step ignores the action and gives the first observation
@@ -64,7 +64,7 @@ class Timestep(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a policy answers to observations, one row for each slot."""
+    """The answer of a policy to observations, one row for each slot."""
 
     action: Tree  # [B, ...]
     log_prob: Array  # float32 [B]
@@ -94,7 +94,7 @@ class Unroll(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What acting needs, and all that leaves the learner."""
+    """The parts of a policy that acting needs, and all that leaves the learner."""
 
     params: Tree
     normalizer: Tree  # observation statistics; () without normalisation

@@ -89,7 +89,7 @@ def _convolved(x: Array, kernel: Array, stride: int) -> Array:
 
 
 def traced_for_gpu() -> bool:
-    """Whether what is traced now will run on a GPU; starts no device."""
+    """Tells if the program being traced will run on a GPU; starts no device."""
     config: Any = jax.config
     device = config.jax_default_device
     on_cpu = "cpu" in (device, getattr(device, "platform", None))

@@ -40,5 +40,5 @@ class CNN(Network):
 
     @staticmethod
     def fits(space: Space) -> bool:
-        """Whether an observation holds an image."""
+        """Tells if an observation holds an image."""
         return any(map(is_image, leaves_of(space_tree(space))))

@@ -49,7 +49,7 @@ class EntityAttention(Network):
 
     @staticmethod
     def fits(space: Space) -> bool:
-        """Whether the entities are observed under the names that this network knows."""
+        """Tells if the entities are observed under the names that this network knows."""
         if not isinstance(space, spaces.Dict):
             return False
         seen = [entity for entity in ENTITIES if entity in space.spaces]

@@ -1,4 +1,4 @@
-"""What a network is to an algorithm: a configuration that builds two pure functions."""
+"""The interface of networks to algorithms: a configuration that builds two pure functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Network(Settings):
     """Normalise each hidden layer before its activation (Ba et al., 2016), as PQN needs it, which
     has no target networks; entity attention is normalised in any case."""
     shared: bool = field(default=False, kw_only=True)
-    """Whether policy and value share all layers but the last. This about halves the work of
+    """True if policy and value share all layers but the last. This about halves the work of
     learning, above all from images; separate networks do not disturb each other's features."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
@@ -61,7 +61,7 @@ class PolicyAndValue:
     memory: int = 0
     """Numbers in the memory of each of the two, or in the one that they share; 0: none."""
     shared: bool = False
-    """Whether they share all but the last layer."""
+    """True if they share all but the last layer."""
 
     def init(self, key: Array) -> dict[str, Tree]:
         """Draws the parameters, under the names `policy` and `value`."""

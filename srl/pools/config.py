@@ -40,7 +40,7 @@ class Painter(Protocol):
 
     @property
     def frames_per_second(self) -> float:
-        """How fast a person can follow, with a picture for each step."""
+        """The rate that a person can follow, with a picture for each step."""
         ...
 
     def paint(self, pool: Pool, env_id: int, timestep: Timestep) -> np.ndarray:
@@ -69,7 +69,7 @@ class Animation(Protocol):
 
 
 class Recorder(Protocol):
-    """What people need to see of an environment in a browser (`srl watch`)."""
+    """Recording of an environment for a page in a browser (`srl watch`)."""
 
     @property
     def script(self) -> Path:
@@ -97,15 +97,15 @@ class EnvConfig(Settings):
     """
 
     pool_id: ClassVar[str]
-    """What `make_pool` takes, such as native:HideAndSeek-v1."""
+    """The id for `make_pool`, such as native:HideAndSeek-v1."""
     contest: ClassVar[Contest | None] = None
-    """What evaluations of one team against another compare; by default their returns."""
+    """The measure that evaluations compare teams by; by default their returns."""
     statistics: ClassVar[Mapping[str, str]] = {}
-    """What the environment's statistics count, by name, with their units."""
+    """Descriptions of the environment's statistics, by name, with their units."""
 
     @classmethod
     def painter(cls, drawing: bool = False, camera: str | None = None) -> Painter | None:
-        """What paints the environment for videos, if anything does.
+        """Gives the painter of the environment for videos, if there is one.
 
         Args:
             drawing: Ask for a drawing, which is quick and needs no OpenGL, where there is one.
@@ -118,12 +118,12 @@ class EnvConfig(Settings):
 
     @classmethod
     def animation(cls) -> Animation | None:
-        """What draws the environment as one SVG file that moves, if anything does."""
+        """Gives the animation of the environment as one SVG file, if there is one."""
         return None
 
     @classmethod
     def recorder(cls) -> Recorder | None:
-        """What records the environment for a page in a browser, if anything does."""
+        """Gives the recorder of the environment for a browser, if there is one."""
         return None
 
     def options(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class NamedEnv(EnvConfig):
     """An environment by its id, with options: `NamedEnv("Taxi-v3", {"is_rainy": True})`."""
 
     id: str
-    """What `make_pool` takes, such as CartPole-v1 or native:HideAndSeek-v1."""
+    """The id for `make_pool`, such as CartPole-v1 or native:HideAndSeek-v1."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """The environment's options by name: booleans, numbers and text."""
 

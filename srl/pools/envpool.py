@@ -40,7 +40,7 @@ _INFO = "info:"
 """Begins EnvPool's names of what it reports beside observations."""
 
 _State = dict[str, np.ndarray]
-"""What EnvPool gives for a batch, by its own names."""
+"""EnvPool's output for a batch, by EnvPool's names."""
 
 
 class EnvpoolPool(ExclusivePool):
@@ -244,7 +244,7 @@ class EnvpoolPool(ExclusivePool):
         self._waiting: np.ndarray | None = None  # actions of a synchronous batch not yet complete
 
     def _begin(self, ids: np.ndarray) -> None:
-        """What these environments give next is an episode's first row."""
+        """Marks the environments' next rows as the first of their episodes."""
         self._length[ids], self._return[ids], self._cut[ids] = -1, 0, False
 
     def _launch(self, ids: np.ndarray, actions: np.ndarray) -> None:
@@ -389,7 +389,7 @@ class EnvpoolPool(ExclusivePool):
 
 
 def _beyond(integers: np.ndarray, count: Any) -> np.ndarray:
-    """Where they are not from 0 to count - 1; as an unsigned number a negative one is large."""
+    """Marks those not from 0 to count - 1; a negative one is large as an unsigned number."""
     return integers.view(_UNSIGNED[integers.dtype.itemsize]) >= count
 
 

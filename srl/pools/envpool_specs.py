@@ -91,7 +91,7 @@ def action_key(name: str, spec: Any) -> tuple[str, int]:
 
 
 def observation_paths(spec: Any) -> list[tuple[tuple[str, ...], str]]:
-    """Where in the observation each of EnvPool's arrays goes, as Gymnasium's Dict sorts them."""
+    """Gives the path in the observation of each EnvPool array, sorted as in Gymnasium's Dict."""
     keys = [key for key in spec.state_array_spec if key.split(":")[0] == "obs"]
     if len(keys) == 1:
         return [((), keys[0])]
@@ -141,7 +141,7 @@ def space_of(described: Any, acts: bool = False) -> gymnasium.Space:
 
 
 def action_range(space: gymnasium.Space) -> tuple[Any, Any]:
-    """How many values integer actions may take and the first, if not 0; None for floats."""
+    """Gives the number of values of integer actions and the first, if not 0; None for floats."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return None, None
     counts = choice_counts(space)

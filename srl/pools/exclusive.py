@@ -38,7 +38,7 @@ class ExclusivePool(Pool):
     """A pool whose calls are `exclusive`."""
 
     family: ClassVar[str] = ""
-    """What messages put before the name."""
+    """The prefix of the name in messages."""
 
     def __init__(self, name: str, num_envs: int, batch_size: int) -> None:
         """Takes the sizes; the environments are the subclass's."""

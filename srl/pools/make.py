@@ -156,7 +156,7 @@ def make_pool(
 
 
 def _vector_maker(env: EnvSource) -> VectorMaker | None:
-    """What makes the vector environment that this is, if it is one; see `vector_maker`."""
+    """Gives the maker of a vector environment, None for others; see `vector_maker`."""
     assert not isinstance(env, EnvConfig)
     try:
         return vector_maker(env)
@@ -217,7 +217,7 @@ def expect_environment(
 
 
 def threaded(env: EnvSource) -> bool:
-    """Whether a pool steps this environment on threads of its own, so that `threads` is for it."""
+    """Tells if the pool steps this environment on its own threads, so that `threads` applies."""
     name = env.pool_id if isinstance(env, EnvConfig) else env
     return isinstance(name, str) and name.startswith(("native:", "envpool:"))
 
@@ -251,7 +251,7 @@ def outside_module(env: EnvSource) -> str:
 
 
 def functional(env: EnvSource) -> bool:
-    """Whether this environment is written in JAX."""
+    """Tells if this environment is written in JAX."""
     name = env.pool_id if isinstance(env, EnvConfig) else env
     return isinstance(name, str) and name.startswith("jax:")
 

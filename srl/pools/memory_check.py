@@ -1,4 +1,4 @@
-"""Whether there is memory for a pool's environments, estimated by the first few of them."""
+"""A check of memory for a pool's environments, estimated by the first few of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _OBJECT_BYTES = 64
 
 
 class Growth:
-    """How much more memory this process takes than when this was made.
+    """The growth of this process's memory since this object was made.
 
-    Python's objects count, too: memory that was freed before is taken again without any growth of
-    the process. What is garbage is collected before each measurement: collected in between, it
-    would hide growth.
+    Python's objects count, too: they may reuse freed memory without any growth of the process.
+    Garbage is collected before each measurement: collected in between, it would hide growth.
     """
 
     def __init__(self) -> None:

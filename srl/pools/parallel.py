@@ -58,11 +58,11 @@ class ParallelPool:
         return list(self.possible_agents)
 
     def observation_space(self, agent: str) -> gymnasium.Space:
-        """What one such agent observes."""
+        """Gives the observation space of one such agent."""
         return self._spaces[agent][0]
 
     def action_space(self, agent: str) -> gymnasium.Space:
-        """What one such agent does."""
+        """Gives the action space of one such agent."""
         return self._spaces[agent][1]
 
     def reset(self, seed: int | None = None) -> tuple[dict[str, Tree], dict[str, dict[str, Any]]]:

@@ -37,9 +37,9 @@ class Pool(ABC):
     """The mode of every pool; `srl.make_vec` gives the other two."""
     _token: object
     saves_exactly: bool = False
-    """Whether `save` and `restore` keep everything."""
+    """True if `save` and `restore` keep everything."""
     close_failure: str = ""
-    """How closing the environments of this process failed; empty if it did not."""
+    """The failure to close the environments of this process; empty if there was none."""
 
     @abstractmethod
     def reset(

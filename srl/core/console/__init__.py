@@ -1,1 +1,1 @@
-"""What commands share: how arguments are read, and how progress and numbers are shown."""
+"""Common code of the commands: to read arguments, and to show progress and numbers."""

@@ -1,4 +1,4 @@
-"""How every subcommand reads its arguments."""
+"""Reading of arguments, the same for every subcommand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command shows while it has no result yet: the stage that it is in, and for how long."""
+"""The display of a command without a result yet: its current stage, and the time in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment written in JAX is to srl: pure functions of a state and a key."""
+"""The interface of environments written in JAX: pure functions of a state and a key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from srl.core.types import Array, Tree
 
 
 class Step(NamedTuple):
-    """What a step leads to; A agents have an axis [A] each, a single one has none."""
+    """The result of a step; leaves have an axis [A] for A agents, none for a single one."""
 
     state: Tree
     observation: Tree

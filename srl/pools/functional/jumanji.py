@@ -108,7 +108,7 @@ class Jumanji:
 
 
 def _counts(action: spaces.Space) -> tuple[int, ...]:
-    """How many values each choice of an action has; none of a Box."""
+    """Counts the values of each choice of an action; gives none for a Box."""
     if not isinstance(action, spaces.Discrete | spaces.MultiDiscrete):
         return ()
     return tuple(map(int, choice_counts(action).ravel()))

@@ -1,4 +1,4 @@
-"""What the adapters of libraries of environments written in JAX share."""
+"""Common code of the adapters for libraries of environments written in JAX."""
 
 from __future__ import annotations
 

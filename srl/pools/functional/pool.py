@@ -57,7 +57,7 @@ class FunctionalPool(Pool):
 
     @property
     def state(self) -> PoolState:
-        """What the environments go on from; a compiled program that has stepped them sets it."""
+        """The state of the environments; a compiled program that has stepped them sets it."""
         if self._maybe_state is None:
             raise UserError(f"the pool of {self.name} is closed")
         return self._maybe_state

@@ -1,4 +1,4 @@
-"""What the native MuJoCo environments need from Gymnasium: its models, and its options' names."""
+"""Gymnasium's models and option names for the native MuJoCo environments."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _bounds(option: str, value: Any) -> dict[str, float]:
 
 
 def _model_path(file: Any) -> str:
-    """Where a model is; a bare name is one of Gymnasium's, as for Gymnasium itself."""
+    """Gives the path of a model; a bare name is one of Gymnasium's, as for Gymnasium itself."""
     if not isinstance(file, str | Path):
         raise UserError(f"xml_file={file!r}; expected the path of a MuJoCo model")
     if str(file).startswith((".", "/", "~")):

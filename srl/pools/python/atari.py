@@ -23,11 +23,11 @@ _PREFIX = "atari:"
 FRAME_STACK = 4
 """Frames that are seen at a time."""
 REWARDS = "sign"
-"""What is learned from."""
+"""The rewards to learn from."""
 
 
 def is_atari(source: object) -> bool:
-    """Whether a source of environments is one of these games."""
+    """Tells if a source of environments is one of these games."""
     return isinstance(source, str) and source.startswith(_PREFIX)
 
 
@@ -55,7 +55,7 @@ def atari_spec(game: str) -> Any:
 
 
 def atari_maker(game: str) -> Callable[..., gymnasium.vector.VectorEnv]:
-    """What makes a vector environment of a game; its options are ale_py's.
+    """Gives the maker of vector environments of a game; its options are ale_py's.
 
     Raises:
         UserError: As `atari_spec`.

@@ -143,7 +143,7 @@ def space_of(env: gymnasium.Env, kind: str) -> gymnasium.Space:
 
 
 def _gives_masks(env: gymnasium.Env, action: gymnasium.Space) -> bool:
-    """Whether infos hold masks; no space shows that, so the environment is reset once."""
+    """Tells if infos hold masks; no space shows that, so the environment is reset once."""
     if not has_choices(action) or not mentions(env, MASK):
         return False
     try:

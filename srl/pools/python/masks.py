@@ -22,12 +22,12 @@ MASK = "action_mask"
 
 
 def has_mask(observation: gymnasium.Space) -> bool:
-    """Whether the mask is a part of what is observed."""
+    """Tells if the mask is a part of the observation."""
     return isinstance(observation, spaces.Dict) and MASK in observation.spaces
 
 
 def num_choices(action: gymnasium.Space) -> int:
-    """How many numbers a mask of such actions has."""
+    """Counts the numbers in a mask of such actions."""
     return int(choice_counts(action).sum())
 
 

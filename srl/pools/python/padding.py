@@ -44,7 +44,7 @@ def crop(space: gymnasium.Space, tree: Tree, rows: slice) -> Tree:
 
 
 def _alike(group: Sequence[gymnasium.Space]) -> bool:
-    """Whether the spaces differ in size alone."""
+    """Tells if the spaces differ in size alone."""
     first, other = group
     if type(first) is not type(other):
         return False

@@ -69,7 +69,7 @@ def parallel_maker(path: str) -> Callable[..., Any]:
 
 
 def _what_to_install(module_path: str, missing: str) -> str:
-    """How to get a module that an environment's module needs; empty where that is not known."""
+    """Gives the advice to install an environment's missing module; empty for unknown ones."""
     family = module_path.removeprefix("pettingzoo.").partition(".")[0]
     if missing == "pettingzoo":
         return f"PettingZoo is not installed; try: {install_command('pettingzoo')}"
@@ -81,7 +81,7 @@ def _what_to_install(module_path: str, missing: str) -> str:
 
 
 def is_parallel_env(env: Any) -> bool:
-    """Whether this is an environment of PettingZoo's parallel interface.
+    """Tells if this is an environment of PettingZoo's parallel interface.
 
     Raises:
         UserError: If it is one whose agents take turns.
@@ -167,7 +167,7 @@ class PettingZooSimulator(Simulator):
         self._done = np.zeros(len(names), bool)
 
     def _gives_masks(self) -> bool:
-        """Whether infos hold masks; no space shows that, so the environment is reset once."""
+        """Tells if infos hold masks; no space shows that, so the environment is reset once."""
         _, infos = self._env.reset(seed=0)
         return any(MASK in info for info in infos.values())
 

@@ -1,4 +1,4 @@
-"""What pools of Python environments have in common: calls are checked here, before any work."""
+"""The base of pools of Python environments: calls are checked here, before any work."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class PythonPool(ExclusivePool):
 
     @abstractmethod
     def _picture(self, env: int) -> Rendered:
-        """What came of rendering an environment."""
+        """Gives the result of rendering an environment."""
 
     @abstractmethod
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:

@@ -39,7 +39,7 @@ class Simulator(ABC):
     specs: Specs
     """The specs of what is written, so with numbers of at most 32 bits."""
     masked: bool = False
-    """Whether the environment gives masks of allowed actions in its infos."""
+    """True if the environment gives masks of allowed actions in its infos."""
 
     @abstractmethod
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
@@ -109,7 +109,7 @@ class Rendered(NamedTuple):
     failure: str = ""
     """The traceback, where rendering raised."""
     missing: str = ""
-    """Which package has to be installed first, where one is missing."""
+    """The package to install first, where one is missing."""
 
 
 def rendered(render: Callable[[], np.ndarray]) -> Rendered:
@@ -123,7 +123,7 @@ def rendered(render: Callable[[], np.ndarray]) -> Rendered:
 
 
 def mentions(env: Any, word: str) -> bool:
-    """Whether a module that defines the environment, a base or a wrapper, has this word.
+    """Tells if a module that defines the environment, a base or a wrapper, has this word.
 
     Also true where a module's source cannot be read, as in a notebook.
     """

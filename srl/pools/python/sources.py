@@ -1,4 +1,4 @@
-"""What a pool's environments are made from: ids, dotted paths and callables."""
+"""Sources of a pool's environments: ids, dotted paths and callables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UnknownOption(UserError):
 
 
 def source_name(source: SimulatorSource) -> str:
-    """What messages call the environment."""
+    """Names the environment in messages."""
     return source if isinstance(source, str) else getattr(source, "__name__", repr(source))
 
 
@@ -232,14 +232,14 @@ def _signature(maker: Callable[..., Any]) -> inspect.Signature:
 
 
 def _type_of(parameter: inspect.Parameter) -> Any:
-    """What a parameter takes; a whole number as the default does not exclude other numbers."""
+    """Gives the type of a parameter; an integer as the default does not exclude other numbers."""
     if parameter.annotation is not inspect.Parameter.empty:
         return parameter.annotation
     return {bool: bool, int: int | float, float: float}.get(type(parameter.default))
 
 
 def named_maker(source: str) -> Callable[..., Any] | None:
-    """What "module:factory" or "module.factory" names; None for an id of Gymnasium's.
+    """Finds the maker "module:factory" or "module.factory"; None for an id of Gymnasium's.
 
     Raises:
         ModuleNotFoundError: If there is no such module, or no such name in it.
@@ -258,7 +258,7 @@ def named_maker(source: str) -> Callable[..., Any] | None:
 
 
 def maker_of(source: str) -> Callable[..., Any]:
-    """What makes the environment that an id or a dotted path names; nothing is made.
+    """Finds the maker of an environment by an id or a dotted path; makes no environment.
 
     Raises:
         UserError: If it names nothing, with the nearest name that there is.
@@ -304,14 +304,14 @@ def _expect_registered(source: str) -> None:
 
 
 def vector_maker(source: SimulatorSource) -> VectorMaker | None:
-    """What makes the vector environment that a source stands for; None for a source of others.
+    """Gives the maker of a source's vector environment; None for a source of others.
 
-    These do: a game after "atari:"; an id or a dotted path after "vector:"; an id that is
-    registered with a `vector_entry_point` alone; a callable with a parameter `num_envs`, or the
-    dotted path to one.
+    These sources have one: a game after "atari:"; an id or a dotted path after "vector:"; an id
+    that is registered with a `vector_entry_point` alone; a callable with a parameter `num_envs`,
+    or the dotted path to one.
 
     Raises:
-        UserError: If "vector:" is followed by what makes no vector environment.
+        UserError: If the source after "vector:" makes no vector environment.
         ModuleNotFoundError: If there is no such module.
     """
     if not isinstance(source, str):

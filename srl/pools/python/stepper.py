@@ -16,7 +16,7 @@ from srl.pools.timestep_arrays import Allocate, aligned_zeros
 
 
 class Control(NamedTuple):
-    """What a pool and its steppers share, one row for each environment."""
+    """The memory shared by a pool and its steppers, one row for each environment."""
 
     action: Tree  # [N, A, ...], what to do next
     reset_next: Array  # bool [N], where the next step starts an episode instead
@@ -250,7 +250,7 @@ def _all_finite(array: np.ndarray) -> bool:
 
 
 def failure_of(env: int, call: str, error: BaseException) -> Failure:
-    """What is reported of an environment that raised in a call."""
+    """Describes the failure of an environment that raised in a call."""
     if isinstance(error, InvalidOutput):
         return Failure(env, f"environment {env} {error}", error)
     kind, _, text = described(error).partition(": ")

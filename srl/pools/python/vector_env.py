@@ -112,9 +112,9 @@ class VectorEnvPool(PythonPool):
         self._episodes = Episodes(self._control, 0, num_envs)
 
     def _specs(self) -> Specs:
-        """What its environments give and take.
+        """Gives the specs of the environments.
 
-        Infos show at a reset only whether they hold masks, so that there is one here where actions
+        Only a reset shows if infos hold masks, so the environments are reset here where actions
         could be masked.
         """
         action = supported_action(_space_of(self._env, "single_action_space", self.name), self.name)
@@ -431,6 +431,6 @@ def _copy(source: Tree, target: Tree, mask: np.ndarray) -> None:
 
 
 def _differ(one: Tree, other: Tree, mask: np.ndarray) -> bool:
-    """Whether observations differ where the mask is set."""
+    """Tells if observations differ where the mask is set."""
     pairs = zip(leaves_of(one), leaves_of(other), strict=True)
     return any(not np.array_equal(a[mask], b[mask]) for a, b in pairs)

@@ -37,7 +37,7 @@ def wrapped(env: Any, wrappers: Sequence[Wrapper], module: str = "gymnasium.wrap
 
 
 def _named(text: str, module: str) -> Callable[[Any], Any]:
-    """What a text such as "my_module:MyWrapper(size=3)" names."""
+    """Finds the wrapper that a text such as "my_module:MyWrapper(size=3)" names."""
     path, bracket, arguments = text.strip().partition("(")
     where, _, name = path.rpartition(":")
     given = _arguments(text, bracket + arguments) if bracket else {}

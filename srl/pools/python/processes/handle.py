@@ -60,7 +60,7 @@ class ProcessHandle:
         self.deaths = 0
         """Deaths in a row."""
         self.ready = False
-        """Whether it has made its environments."""
+        """True if the process has made its environments."""
         self.specs: Specs | None = None
         """The specs of its environments, once it is ready."""
         self.outstanding = 0
@@ -131,7 +131,7 @@ class ProcessHandle:
 
     @property
     def progressed(self) -> bool:
-        """Whether the process has done enough for earlier deaths to be forgiven."""
+        """True if the process has worked long enough to reset the count of its deaths."""
         worked, starting = time.monotonic() - self.ready_at, self.ready_at - self.started_at
         enough = self.stepped >= PROGRESS_STEPS and worked >= PROGRESS_STARTS * starting
         return self.ready and enough
@@ -220,7 +220,7 @@ class ProcessHandle:
             self._offspring.end()
 
     def wait(self, deadline: float) -> bool:
-        """Whether the process ends by `deadline`."""
+        """Tells if the process ends by `deadline`."""
         if self._process is None:
             return True
         while True:

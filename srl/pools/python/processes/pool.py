@@ -449,7 +449,7 @@ class ProcessPool(PythonPool):
             self._ask(handle, kind, again, row)
 
     def _asked(self, handle: ProcessHandle, ids: np.ndarray) -> np.ndarray:
-        """Which of the worker's environments are to give a result: bool, of the shape of `ids`."""
+        """Marks the worker's environments that are to give a result: bool, shaped like `ids`."""
         if self._flying.any():
             there = list(self._ready) + [failure.env for failure in self._failures]
             return self._flying[ids] & ~np.isin(ids, there)

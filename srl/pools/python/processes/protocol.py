@@ -23,7 +23,7 @@ from srl.system.cores import WaitingCore
 
 
 class CommandKind(IntEnum):
-    """What a worker is to do."""
+    """The commands to a worker."""
 
     SETUP = 0
     """Make environments `memory` up to `place`, as pickled; answered by READY or FAILED."""
@@ -47,8 +47,8 @@ READY, FAILED, FAILURES, PICTURE = "ready", "failed", "failures", "picture"
 
 _HEADER = struct.Struct("<4i")
 RECORD = struct.Struct("<3i")
-"""What is written into the pipe: the worker's number, the environment or -1 for all asked, how many
-failed."""
+"""A message in the pipe: the worker's number, the environment or -1 for all asked, the number of
+failures."""
 _LENGTH = struct.Struct("<I")
 _FDS_SPACE = socket.CMSG_SPACE(16 * 4)
 
@@ -86,8 +86,8 @@ def send_command(
 
 
 SPIN_SECONDS = 3e-4
-"""How long a worker with a core of its own looks for the next command before it sleeps: it wakes
-with cold caches and, on a virtual machine, late."""
+"""The time that a worker with a dedicated core polls for the next command before it sleeps: it
+wakes with cold caches and, on a virtual machine, late."""
 
 
 class CommandReader:
@@ -97,7 +97,7 @@ class CommandReader:
         """Reads from the socket from now on."""
         self.spin_seconds = 0.0
         self.core = WaitingCore(None)
-        """Where commands are waited for."""
+        """The core to wait for commands on."""
         self.meanwhile: Callable[[bool], None] = lambda _: None
         """Called again and again while waiting, and at last, with True, before it sleeps."""
         self._connection = connection

@@ -1,4 +1,4 @@
-"""What a worker process makes its environments from, as it goes through a pipe."""
+"""The message, sent through a pipe, that a worker process makes its environments from."""
 
 from __future__ import annotations
 
