@@ -66,7 +66,7 @@ def range_text(least: float, most: float) -> str:
     return f"a {'whole number' if isinstance(least, int) else 'number'} {limits}"
 
 
-PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The folder of srl's own code."""
 
 
