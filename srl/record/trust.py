@@ -28,14 +28,16 @@ OPTION = "--trust (in Python trust=True)"
 _SIGNATURE = "signature"
 _SETTINGS = (
     "srl.algorithms",
-    "srl.dataflow",
-    "srl.envs",
     "srl.config.evaluation",
     "srl.config.experiment",
+    "srl.config.fixed",
+    "srl.config.self_play",
+    "srl.config.tracking",
+    "srl.core.schedule",
+    "srl.dataflow",
+    "srl.envs",
     "srl.networks",
     "srl.pools.config",
-    "srl.config.self_play",
-    "srl.tracking",
 )
 """Modules, and packages of modules, that have classes of settings, and do nothing when imported."""
 
