@@ -79,9 +79,11 @@ def docstrings(file: Path) -> list[str]:
     return [text.strip() for text in texts if isinstance(text, str)]
 
 
-def test_docstrings_begin_with_a_verb_or_a_subject():
-    bare = re.compile(r"(Of|As|In|For|From|By|With|To|At|On|Those|Between|Until|After|Before)\b")
-    files = [file for folder in ("srl", "envs") for file in (ROOT / folder).rglob("*.py")]
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    prepositions = "Of|As|In|For|From|By|With|To|At|On|Those|Between|Until|After|Before"
+    clauses = "What|Whether|How|Where|Who|Which"
+    bare = re.compile(rf"({prepositions}|{clauses})\b")
+    files = [file for folder in ("srl", "envs", "tools") for file in (ROOT / folder).rglob("*.py")]
     assert files
     wrong = [f"{file.name}: {d}" for file in files for d in docstrings(file) if bare.match(d)]
     assert not wrong

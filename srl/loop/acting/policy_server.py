@@ -60,7 +60,7 @@ class Collected(Protocol):
     groups: range
     """The groups whose unrolls are collected."""
     on_room: Callable[[], None]
-    """To be called when tickets may have become free."""
+    """The function to call when tickets may have become free."""
 
     def join(self, group: int) -> Start:
         """Adds a group, and gives how it begins."""
