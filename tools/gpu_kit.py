@@ -28,7 +28,7 @@ THERE = ("jax", "flax", "optax", "numpy", "onnx", "matplotlib")
 SRL = "srl-rl"
 """The name of srl's wheel."""
 EXTRAS = "atari,gymnax"
-"""Of srl, for the environments that the benchmark trains on."""
+"""Extras of srl, for the environments that the benchmark trains on."""
 LEFT_OUT = ("mujoco-studio", "glfw", "pyopengl", "imageio-ffmpeg")
 """Packages for windows, pictures and films."""
 MOST_BYTES = 60_000_000
