@@ -151,3 +151,8 @@ def test_a_run_by_a_function_of_its_file_goes_on_as_if_it_had_not_stopped(plan, 
     trees = [Checkpoints(tmp_path / name / "checkpoints").restore()[0] for name in ("whole", "run")]
     assert_same(trees[0]["learners"], trees[1]["learners"])
     assert srl.load(tmp_path / "run").act(np.zeros(4))[0] in (0, 1)
+
+
+def test_the_text_of_a_schedule_gives_the_same_schedule():
+    schedule = Schedule(((0.0, 1.2345678e-4), (1 / 3, 2 / 3), (1.0, 0.0)))
+    assert Schedule.read(str(schedule)) == schedule

@@ -9,12 +9,26 @@ import numpy as np
 import pytest
 
 import srl
-from srl import Fixed, UserError
+from srl import (
+    Evaluation,
+    Experiment,
+    Fixed,
+    Fragment,
+    Plan,
+    Schedule,
+    SelfPlay,
+    Tracking,
+    UserError,
+)
+from srl.algorithms import PPO, SAC
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
+from srl.core.config_values import made_from
+from srl.envs.hide_and_seek import HideAndSeek
+from srl.networks import MLP
 from srl.pools import NamedEnv
 from srl.pools.make import outside_module
-from srl.record.trust import is_own, signed
+from srl.record.trust import is_own, only_settings, signed
 from tests.small_runs import save
 
 EXPERIMENT = """
@@ -252,3 +266,16 @@ class Env(gymnasium.Env):
 )
 def test_what_an_environment_is_made_of_outside_of_srl_is_known_from_its_id(env, module):
     assert outside_module(env) == module
+
+
+def test_all_settings_that_ship_are_loaded_from_a_strangers_folder():
+    classes = [Experiment, Evaluation, Fixed, Plan, Fragment, Schedule, SelfPlay, Tracking, MLP]
+    for kind in [*classes, PPO, SAC, HideAndSeek]:
+        assert only_settings(kind.__module__)
+
+
+def test_a_function_is_taken_only_of_the_module_that_defines_it():
+    schedule = "srl.core.schedule"
+    values = {"type": f"{schedule}:Schedule", "points": [], "function": f"{schedule}:math.isinf"}
+    with pytest.raises(UserError, match="is defined in math; srl did not record it so"):
+        made_from(values, import_module=only_settings)

@@ -10,6 +10,7 @@ JAX: experiment files do.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -22,9 +23,9 @@ from srl.core.errors import UserError, expect
 from srl.core.settings import Settings
 from srl.record.array_file import SUFFIX, Unreadable, read_header
 from srl.record.checkpoint import BEST, Checkpoints
-from srl.record.files import UNFINISHED, is_count
+from srl.record.files import UNFINISHED, is_count, parse_json, write_atomically
 from srl.record.run_record import RunFolder, find_run, read_config, recorded_algorithm
-from srl.record.trust import is_own
+from srl.record.trust import is_own, signed, unsigned
 
 LATEST = "latest"
 """The version that stands for the newest checkpoint."""
@@ -141,6 +142,10 @@ class Fixed(Settings):
             for name in (*_NEEDED, *there_too, str(file.relative_to(self.folder))):
                 (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.folder / name, unfinished / name)
+            config = parse_json((unfinished / "config.json").read_bytes())
+            # This user has chosen the policy: what it names may be loaded from the copy.
+            text = json.dumps(signed(unsigned(config)), indent=2) + "\n"
+            write_atomically(unfinished / "config.json", text.encode())
             shutil.rmtree(copy, ignore_errors=True)
             unfinished.rename(copy)
         except OSError as error:

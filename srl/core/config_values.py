@@ -95,8 +95,39 @@ def made_from(
         if kind is Path:
             return Path(values)
         if (get_origin(kind) or kind) is Callable:
-            return imported(values, import_module)
+            return _callable(values, import_module)
     return values
+
+
+def _callable(path: str, import_module: Import) -> Any:
+    """Imports a function or class from the module that defines it, and from no other."""
+    found, module = imported(path, import_module), path.partition(":")[0]
+    if module != _FILE and getattr(found, "__module__", module) != module:
+        raise UserError(f"{path} is defined in {found.__module__}; srl did not record it so")
+    return found
+
+
+_MOVED = {
+    "srl.evaluating.settings": "srl.config.evaluation",
+    "srl.experiment": "srl.config.experiment",
+    "srl.self_play.fixed": "srl.config.fixed",
+    "srl.self_play.settings": "srl.config.self_play",
+    "srl.tracking.settings": "srl.config.tracking",
+}
+"""Modules of settings under their first names, and under their present ones."""
+
+
+def renamed(values: Any) -> Any:
+    """Gives an experiment's values of an earlier version with the present names of modules."""
+    if isinstance(values, list):
+        return [renamed(value) for value in values]
+    if not isinstance(values, dict):
+        return values
+    result = {name: renamed(value) for name, value in values.items()}
+    if isinstance(kind := result.get("type"), str):
+        module, colon, name = kind.partition(":")
+        result["type"] = f"{_MOVED.get(module, module)}{colon}{name}"
+    return result
 
 
 _UNIONS = (Union, types.UnionType)
@@ -129,15 +160,6 @@ def _dataclass_from(values: dict[str, Any], import_module: Import) -> Any:
         raise UserError(f"{values['type']} cannot be made of its settings: {error}") from error
 
 
-_MOVED = {
-    "srl.evaluating.settings": "srl.config.evaluation",
-    "srl.self_play.fixed": "srl.config.fixed",
-    "srl.self_play.settings": "srl.config.self_play",
-    "srl.tracking.settings": "srl.config.tracking",
-}
-"""Modules of settings in runs of version 0.1, and their present names."""
-
-
 def imported(path: str, import_module: Import = importlib.import_module) -> Any:
     """Imports the object that "module:name" names.
 
@@ -145,7 +167,6 @@ def imported(path: str, import_module: Import = importlib.import_module) -> Any:
         UserError: If there is no such module, or nothing of that name in it.
     """
     module, _, name = path.partition(":")
-    module = _MOVED.get(module, module)
     try:
         return reduce(getattr, name.split("."), import_module(module))
     except (ImportError, AttributeError, ValueError) as error:

@@ -26,8 +26,12 @@ class RunError(SrlError):
     """A failure while running, such as a simulator that raised or a full disk; exit code 1."""
 
 
-class Unwritable(RunError):
-    """The run's folder cannot be written, as on a full disk: to start again does not help."""
+class Final(RunError):
+    """A failure that a new start of the worker does not end."""
+
+
+class Unwritable(Final):
+    """The run's folder cannot be written, as on a full disk."""
 
 
 class WorkerLost(RunError):

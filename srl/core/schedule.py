@@ -111,7 +111,7 @@ class Schedule(Settings):
         """The text that `read` takes; of a function its name."""
         if self.function is not None:
             return getattr(self.function, "__qualname__", repr(self.function))
-        return "/".join(f"{progress:g}:{value:g}" for progress, value in self.points)
+        return "/".join(f"{progress!r}:{value!r}" for progress, value in self.points)
 
 
 if TYPE_CHECKING:

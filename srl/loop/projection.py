@@ -17,14 +17,15 @@ from srl.streams.batch import Batch
 class Gathered:
     """A batch on its way from `gather` to `learn`, which may be called with it several times."""
 
-    def __init__(self, batch: Batch, unroll: Unroll | None = None) -> None:
+    def __init__(self, batch: Batch, unroll: Unroll | None = None, *, number: int = 0) -> None:
         """Takes the batch.
 
         Args:
             batch: The unrolls of all groups whose batch this is.
             unroll: The same on the learner's devices, if it is there already.
+            number: Of the batch in the run, where it comes by a stream.
         """
-        self.batch, self.unroll = batch, unroll
+        self.batch, self.unroll, self.number = batch, unroll, number
         self.learned = 0
         """Calls of `learn` with it so far."""
         self.begun = 0

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from srl.algorithms import Algorithm
-from srl.core.config_values import Import, made_from
+from srl.core.config_values import Import, made_from, renamed
 from srl.core.errors import RunError, Unwritable, UserError, expect
 from srl.core.optional_packages import DISTRIBUTION
 from srl.core.types import Specs
@@ -30,7 +30,7 @@ from srl.record.checkpoint import Checkpoints
 from srl.record.experiment_file import import_file
 from srl.record.files import UNFINISHED, parse_json, write_atomically
 from srl.record.specs_json import specs_from_json, specs_to_json
-from srl.record.trust import only_settings
+from srl.record.trust import is_signed, only_settings
 from srl.system.search_path import add_folder
 
 logger = logging.getLogger(__name__)
@@ -270,6 +270,8 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
                 f"{folder.config} is damaged: {name} is {str(value)[:60]!r}, which srl did not "
                 "write; restore the file, or start a new run"
             )
+    if not is_signed(config):  # by a version with other modules, perhaps
+        config["experiment"] = renamed(config["experiment"])
     return config
 
 

@@ -61,6 +61,11 @@ def unsigned(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != _SIGNATURE}
 
 
+def is_signed(config: Mapping[str, Any]) -> bool:
+    """Tells if a configuration has a signature, whoever made it."""
+    return _SIGNATURE in config
+
+
 def is_own(config: Mapping[str, Any]) -> bool:
     """Tells if srl wrote a run's configuration for this user."""
     given = config.get(_SIGNATURE)

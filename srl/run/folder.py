@@ -116,7 +116,7 @@ def open_run(
     expect_source(folder, config)
     if to_train:
         expect_own(folder, config, trust)
-    elif not (trust or is_own(config)):
+    elif not (trust or _is_own(folder, config)):
         return folder, _recorded_by_strangers(folder, config)
     resolved = recorded(folder, config)
     values = json.loads(json.dumps(config_values(resolved.experiment)))
@@ -124,9 +124,15 @@ def open_run(
     return folder, resolved
 
 
+def _is_own(folder: RunFolder, config: Mapping[str, Any]) -> bool:
+    """Tells if srl wrote a run's configuration, and those of its fixed policies, for this user."""
+    copies = folder.path.glob("fixed/*/config.json")
+    return is_own(config) and all(is_own(read_config(RunFolder(file.parent))) for file in copies)
+
+
 def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> None:
     """Raises UserError unless a run may train: its workers execute and import what it names."""
-    if not (trust or is_own(config)):
+    if not (trust or _is_own(folder, config)):
         raise UserError(
             f"srl does not know the run {folder.path} as yours, and to go on with it is to run its "
             f"code: look at it, and give {OPTION} if you trust it"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Ledger
+from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Account, Ledger
 from srl.loop.stage import Stage
 from srl.record.files import is_count, parse_json, write_atomically, write_output
 from srl.record.json_shape import COUNT, fits
@@ -58,19 +58,20 @@ def has_begun(folder: Path) -> bool:
     return "begun" in _read_new(folder / BEGUN_FILE)
 
 
-def note_unrolls(folder: Path, parts: Mapping[int, list[int]]) -> None:
+def note_unrolls(folder: Path, parts: Mapping[int, Account]) -> None:
     """Records the account of unrolls for the controller after this one: each learner's part."""
     with contextlib.suppress(OSError):  # then fewer are known as rolled back
         _write(folder / UNROLLS_FILE, {str(learner): part for learner, part in parts.items()})
 
 
-def read_unrolls(folder: Path) -> dict[int, list[int]]:
+def read_unrolls(folder: Path) -> dict[int, Account]:
     """The parts of the account that the last controller has recorded; empty without any."""
     values = _read(folder / UNROLLS_FILE)
     if not fits(values, _PARTS):
         return {}
     known = {str(learner): learner for learner in range(MOST_LEARNERS)}
-    return {known[name]: part for name, part in values.items() if name in known}
+    parts = {known[name]: Account(*part) for name, part in values.items() if name in known}
+    return {learner: part for learner, part in parts.items() if part.adds_up}
 
 
 def write_outcome(folder: Path, code: int, reason: str = "") -> None:

@@ -127,7 +127,8 @@ class SampleSource:
         """The start of the group."""
         self.wants_state = False
         """True while the learner waits for the group's state, which `give_state` sends."""
-        self._asked = False
+        self.asked = False
+        """True while a ticket that was asked for has not come."""
 
     def take(self, timeout: float | None = None) -> Grant | None:
         """Waits until an unroll may begin.
@@ -140,14 +141,14 @@ class SampleSource:
             Stopped: If no further unroll is wanted.
             Disconnected: If the learner has gone.
         """
-        if not self._asked:
+        if not self.asked:
             # Memory that is still being sent must not be written.
             if self.remote and not self._connection.wait_held(
                 _OWN_UNROLLS - 1, 60.0 if timeout is None else timeout
             ):
                 return None
             self._connection.send(Message(SampleMessage.TAKE))
-            self._asked = True
+            self.asked = True
         message = self._connection.receive(timeout)
         if message is None:
             return None
@@ -155,7 +156,7 @@ class SampleSource:
         if message.kind == SampleMessage.WANT_STATE:
             self.wants_state = True
             return None
-        self._asked = False
+        self.asked = False
         if message.kind == SampleMessage.STOP:
             raise Stopped
         self._ticket = Ticket(*demand(message, SampleMessage.TICKET).counts)

@@ -60,11 +60,11 @@ class SampleForwarder:
         Raises:
             Stopped: If no further unroll is wanted.
         """
+        grant = None
         try:
             grant = self._sources[group].take(0.0)
         except Disconnected:
-            self.join(group)
-            grant = self._sources[group].take(0.0)
+            self.join(group)  # the ticket is asked for in the next round
         (self._asking.add if grant is None else self._asking.discard)(group)
         return grant
 
@@ -85,6 +85,11 @@ class SampleForwarder:
     def awaited(self) -> Iterator[int]:
         """Descriptors that are readable when tickets may have come."""
         return (self._sources[group].fileno() for group in self._asking)
+
+    @property
+    def sends(self) -> bool:
+        """True while a ticket cannot be asked for, as an earlier unroll is still being sent."""
+        return any(not self._sources[group].asked for group in self._asking)
 
     def close(self) -> None:
         """Ends all streams."""

@@ -18,7 +18,7 @@ from srl.streams.group_state import (
 )
 from srl.streams.layout import Layout
 from srl.streams.sample import FIELDS, Grant, SampleMessage, batches_in
-from srl.streams.tickets import StalenessLimiter, Ticket
+from srl.streams.tickets import Counts, StalenessLimiter, Ticket
 from srl.streams.transport.interface import Listener, Peer
 from srl.streams.transport.message import Message, Refused
 from srl.streams.transport.schema import dispatch, unexpected
@@ -38,7 +38,7 @@ class SampleSink:
         specs: Sequence[Batch],
         *,
         first_group: int = 0,
-        on_counts: Callable[[StalenessLimiter], None] = lambda limiter: None,
+        on_counts: Callable[[Counts], None] = lambda counts: None,
     ) -> None:
         """Reserves the memory of all batches.
 
@@ -47,7 +47,7 @@ class SampleSink:
             limiter: Grants their tickets.
             specs: Array specs of one group's unrolls of a pass.
             first_group: The first of the groups that deliver here.
-            on_counts: Called after each change of the limiter's counts.
+            on_counts: Called with the limiter's counts after each change, by one thread at a time.
         """
         self.listener, self.limiter, self.epoch = listener, limiter, 0
         self.saved: dict[int, Tree] = {}
@@ -90,11 +90,17 @@ class SampleSink:
                 return None
             return self.batches[batch % len(self.batches)]
 
+    def learn_from(self, batch: int) -> None:
+        """Counts the unrolls of a batch as learned from, if they were not yet."""
+        with self._changed:
+            self.limiter.learn_from(batch)
+            self._count()
+
     def learned(self) -> None:
         """Frees the batch that was learned from; its version can be had from now on."""
         with self._changed:
             self.limiter.learned()
-            self._on_counts(self.limiter)
+            self._count()
         self._wake()
 
     def ask_states(self) -> None:
@@ -134,6 +140,9 @@ class SampleSink:
     def _check(self) -> None:
         if self._error:
             raise self._error
+
+    def _count(self) -> None:
+        self._on_counts(self.limiter.counts)
 
     def drain(self) -> None:
         """Grants no further ticket."""
@@ -181,7 +190,7 @@ class SampleSink:
             ticket = self.limiter.take(group)
             if ticket is None:
                 return None
-            self._on_counts(self.limiter)
+            self._count()
             version = self.epoch, self.limiter.oldest_version(ticket)
             unroll = self.limiter.unroll_of(ticket.batch)
             return Grant(ticket, unroll, self._columns(ticket), version)
@@ -194,9 +203,12 @@ class SampleSink:
         """Counts an unroll that was written into its columns."""
         with self._changed:
             self.limiter.deliver(group, ticket)
-            self._on_counts(self.limiter)
+            self._count()
             if self.limiter.complete(ticket.batch):
                 self._changed.notify_all()
+
+    sends = False
+    """False: unrolls are written where they are learned from."""
 
     def awaited(self) -> tuple[int, ...]:
         """Descriptors that are readable when tickets may have come: none, see `on_room`."""
@@ -266,7 +278,7 @@ class SampleSink:
             groups.discard(group)
         self._changed.notify_all()
         self.limiter.expire(group)
-        self._on_counts(self.limiter)
+        self._count()
 
     def _open(self, peer: Peer, group: int) -> None:
         if group not in self.groups:

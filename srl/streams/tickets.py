@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 UNBOUNDED_AHEAD = 8
@@ -20,18 +19,17 @@ class Ticket(NamedTuple):
     """The columns of the batch that it fills: [position * b, (position + 1) * b)."""
 
 
-@dataclass
-class Counts:
-    """Counts what has become of the unrolls; each granted ticket is one."""
+class Counts(NamedTuple):
+    """Counts of unrolls, each by itself: an error shows where the first is not the others' sum."""
 
-    granted: int = 0
-    learned: int = 0
-    lost: int = 0
-
-    @property
-    def in_flight(self) -> int:
-        """Unrolls being made, or waiting to be learned from."""
-        return self.granted - self.learned - self.lost
+    granted: int
+    """Tickets given out, each for one unroll."""
+    learned: int
+    """Unrolls of batches that were learned from."""
+    in_flight: int
+    """Tickets that are held, and unrolls that were delivered and wait to be learned from."""
+    lost: int
+    """Tickets that were revoked."""
 
 
 class StalenessLimiter:
@@ -71,7 +69,7 @@ class StalenessLimiter:
         self._fixed = fixed or max_staleness == 0
         self.positions, self.max_staleness = positions, max_staleness
         self._unrolls, self._learns = tuple(unrolls), learns
-        self.counts = Counts()
+        self._granted = self._learned = self._lost = 0
         self.begin(version)
 
     def begin(self, version: int) -> None:
@@ -82,6 +80,14 @@ class StalenessLimiter:
         self._turns: dict[int, int] = {}  # which of a pass' unrolls each group is at
         self._free: dict[int, set[int]] = {}  # by batch
         self._missing: dict[int, int] = {}  # unrolls not delivered, by batch
+        self._used: set[int] = set()  # batches that were learned from
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of unrolls, as they are now."""
+        missing = ((n, left) for n, left in self._missing.items() if n not in self._used)
+        in_flight = len(self._holders) + sum(self.positions - left for _, left in missing)
+        return Counts(self._granted, self._learned, in_flight, self._lost)
 
     @property
     def ahead(self) -> int:
@@ -124,7 +130,7 @@ class StalenessLimiter:
                 ticket = Ticket(batch, own if own in free else min(free))
                 free.remove(ticket.position)
                 self._holders[group] = ticket
-                self.counts.granted += 1
+                self._granted += 1
                 return ticket
             batch += len(self._unrolls)
         return None
@@ -151,12 +157,18 @@ class StalenessLimiter:
         ticket = self._holders.pop(group, None)
         if ticket is not None:
             self._free[ticket.batch].add(ticket.position)
-            self.counts.lost += 1
+            self._lost += 1
         return ticket
 
     def complete(self, batch: int) -> bool:
         """Tells if every unroll of a batch is there."""
         return self._missing.get(batch) == 0
+
+    def learn_from(self, batch: int) -> None:
+        """Counts the unrolls of a batch as learned from, if they were not yet."""
+        if batch in self._missing and batch not in self._used:
+            self._used.add(batch)
+            self._learned += self.positions
 
     def learned(self) -> None:
         """The next version is there to act with; with the last of a pass its batches are over."""
@@ -165,6 +177,7 @@ class StalenessLimiter:
             return
         for batch in range(self._next, self._next + len(self._unrolls)):
             assert self.complete(batch), f"batch {batch} still lacks unrolls"
+            self.learn_from(batch)
             del self._free[batch], self._missing[batch]
-            self.counts.learned += self.positions
+            self._used.remove(batch)
         self._next += len(self._unrolls)

@@ -69,6 +69,7 @@ class Offspring:
         # process' that has a mark, or by its group.
         options |= {"process_group": 0} if own is None else {"start_new_session": True}
         process: subprocess.Popen[Any] = subprocess.Popen(command, env=variables, **options)
+        _own_leaders.add(process.pid)
         for each in self._and_around():
             each._leaders.add(process.pid)
         if own is not None:
@@ -79,6 +80,7 @@ class Offspring:
         """Kills the processes and all that they have left, and waits until that is gone."""
         leaders = set(self._leaders)
         _end_all(self._mark, leaders, ())
+        _own_leaders.difference_update(leaders)
         for each in self._and_around():
             each._leaders -= leaders
         if (own := _own()) is not None:
@@ -256,6 +258,8 @@ def _noted(text: str) -> tuple[set[int], set[Known]]:
 
 # ---- environments that are stepped in this process ----
 
+_own_leaders: set[int] = set()
+"""Processes that srl itself has started: no environment has."""
 _stepping: dict[int, StartedHere] = {}
 """The objects that an environment's call is within, by thread."""
 _hooks: list[bool] = []
@@ -293,7 +297,7 @@ class StartedHere:
 
     def _note(self) -> None:
         before, self._before = self._before or set(), None
-        new = _children() - before
+        new = {known for known in _children() - before if known.pid not in _own_leaders}
         self._known |= new
         own = _own()
         if own is not None:
@@ -301,7 +305,10 @@ class StartedHere:
                 own.note("known", *known)
 
     def on_start(self) -> None:
-        """Notes that an environment is about to start a process."""
+        """Notes that an environment is about to start a process, or might without a report of it.
+
+        Python reports no start by multiprocessing's `spawn` and `forkserver`, nor one by C code.
+        """
         if self._before is None:
             self._before = _children()
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srl.core.errors import Unwritable, UserError, described, explained, formatted
+from srl.core.errors import Final, UserError, described, explained, formatted
 from srl.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _report(error: BaseException, control: Control) -> None:
     with suppress(OSError):  # its file may be on a full disk
         sys.stderr.write(f"{formatted(error)}\n")
     by_user, by_peer = isinstance(error, UserError), isinstance(error, Disconnected)
-    final = isinstance(error, Unwritable)
+    final = isinstance(error, Final)
     summary = described(error)[:_SUMMARY]
     text = str(error) if final else explained(error)[-_TEXT:]
     causes = {"by_user": by_user, "by_peer": by_peer, "final": final}

@@ -13,7 +13,7 @@ from srl.core.console.arguments import Arguments
 from srl.core.errors import UserError
 from srl.extras.sweep.space import searched_setting, split_searched
 
-OTHERS = {"pip", "cmake", "hf", "wandb", "tail", ".", "done", "for"}
+OTHERS = {"bash", "pip", "cmake", "hf", "wandb", "tail", ".", "done", "for"}
 """First words of lines that are calls of other programs, or belong to the shell."""
 NO_COMMANDS = {
     "docs/scaling.md": r"(requests/s|policy cores|unrolls/s|learner|controller|depth|until) ?.*",
@@ -98,7 +98,7 @@ def expect_line(line: str) -> None:
             if "srl run " in word:  # the commands that `srl bench commands` compares
                 expect_taken(shlex.split(word[word.index("srl run ") :])[1:])
     elif program == "make":
-        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert [word for word in rest if "=" not in word and word not in targets] == []
     elif program == "python":
         assert rest[0] == "-m" or (ROOT / rest[0]).exists(), f"there is no {rest[0]}"

@@ -16,7 +16,7 @@ from srl.algorithms import Algorithm
 from srl.dataflow.trace import trace
 
 CHECKED_ALONE = {
-    ("docs/sharing.md", "onnxruntime"): "tests/sharing exports and runs the same in minutes",
+    ("docs/sharing.md", "onnxruntime"): "tests/policies exports and runs the same in minutes",
     ("docs/sharing.md", "huggingface_hub"): "the hub's package is not among the tests' tools",
     ("docs/jax_environments.md", "class Corridor"): "docs/corridor.py, which is run as a whole",
     ("docs/getting_started.md", "# corridor.py"): "test_site.py runs it by srl run",

@@ -2,10 +2,12 @@
 
 A file `<fault>-<worker>` in the run's folder makes that worker do it, once: `hang`, `raise`,
 `lose` (a peer), `crash` or `misuse`. `<fault>-<worker>-always` does it in every process of the
-worker. While a file `compile-<worker>` is there, it does nothing else, and while one is there that
+worker. After a file `miscount-<worker>`, a learner counts one unroll more than there are. While a
+file `compile-<worker>` is there, it does nothing else, and while one is there that
 is called `compute-<worker>`, it computes, as a compiler does.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -19,6 +21,7 @@ from srl.loop.stage import Stage
 from srl.pools import make_pool
 from srl.run.folder import create_run
 from srl.streams import Disconnected, listen
+from srl.streams.tickets import Counts
 
 DEADLINE = 60
 
@@ -49,6 +52,7 @@ def work(context, specs, last):
         goes_on = last and context.resume and checkpoint.exists()
         done = int(checkpoint.read_text()) if goes_on else 0
         ledger = context.ledger if last and context.replica == 0 else None
+        restored = done
         if ledger:
             ledger.restart(done)
         agents = start.specs and start.specs.agents
@@ -70,9 +74,9 @@ def work(context, specs, last):
                 context.stopping.wait(0.02)
             else:
                 if ledger:
-                    ledger.grant(2)
-                    ledger.learn()
-                    ledger.lose()
+                    new, lie = done - restored, (context.folder / f"miscount-{name}").exists()
+                    ledger.write(Counts(2 * new + lie, new, 0, new))
+                    ledger.report()
                 time.sleep(0.02)
                 context.report({"updates": done, "env_steps": 4 * done})
                 (context.folder / name).write_text(str(done))
@@ -184,11 +188,11 @@ class Play:
                 self.steps.pop(0)[1](self)
             return self.asked_to_stop
 
-        try:
-            self.controller.run(look)
-        finally:
-            self.account = self.controller.account()
-            self.controller.close()
+        with contextlib.closing(self.controller):
+            try:
+                self.controller.run(look)
+            finally:
+                self.account = self.controller.account()
         assert not self.steps
         return self
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from small_roles import Play, again, working
 
-from srl.core.errors import UserError, WorkerLost
+from srl.core.errors import RunError, UserError, WorkerLost
 from srl.dataflow import plans
 
 PAIR = plans.inline(actors=1)
@@ -160,6 +160,18 @@ def test_the_account_of_unrolls_outlives_learners(troubled):
     assert in_flight == 0
     assert learned == troubled.notes("learner-0")[-1]["stopped"]
     assert learned > begun(troubled, "learner-0")[-1]["done"] > 0
+
+
+def test_an_account_that_does_not_add_up_ends_the_run_with_one_error(tmp_path):
+    play = Play(tmp_path, PAIR, updates=ENDLESS)
+    play.when(working, fault("miscount-learner-0"))
+    text = (
+        r"of learner 0 does not add up: (\d+) produced, but (\d+) learned \+ 0 in flight \+ \2 lost"
+    )
+    with pytest.raises(RunError, match=text):
+        play.run()
+    assert len(begun(play, "learner-0")) == 1
+    assert "Traceback" not in play.told
 
 
 def test_trouble_leaves_no_process_descriptor_memory_or_socket(troubled):

@@ -54,7 +54,8 @@ class Groups(RuleBasedStateMachine):
         self.batches: dict[int, dict[int, int]] = {}
         self.taken: dict[int, list[int]] = {}
         self.filled: dict[int, list[tuple[int, int]]] = {}
-        self.died = 0
+        self.used: set[int] = set()
+        self.died = self.granted = self.learned = 0
 
     @rule(group=st.integers(0, 4))
     def take(self, group: int) -> None:
@@ -65,6 +66,7 @@ class Groups(RuleBasedStateMachine):
             acts_with = self.limiter.oldest_version(ticket)  # the worst that it may
             assert acts_with <= self.limiter.version
             self.held[group] = ticket, acts_with
+            self.granted += 1
 
     @rule(group=st.integers(0, 4))
     def deliver(self, group: int) -> None:
@@ -85,6 +87,17 @@ class Groups(RuleBasedStateMachine):
             assert not self.limiter.deliver(group, ticket)  # a late arrival
             self.died += 1
 
+    @rule(unroll=st.integers(0, 2))
+    def learn_from(self, unroll: int) -> None:
+        batch = self.limiter.batch_of(unroll)
+        if unroll < len(self.learner.unrolls) and self.limiter.complete(batch):
+            self.limiter.learn_from(batch)
+            self.use(batch)
+
+    def use(self, batch: int) -> None:
+        self.learned += self.groups * (batch not in self.used)
+        self.used.add(batch)
+
     @precondition(lambda self: self.learner.may_learn)
     @rule()
     def learn(self) -> None:
@@ -95,6 +108,7 @@ class Groups(RuleBasedStateMachine):
         if self.learner.done:
             return
         for number, learns in zip(batches, unrolls, strict=True):
+            self.use(number)
             batch = self.batches.pop(number)
             assert sorted(batch) == list(range(self.groups))
             if self.bound is not None:
@@ -103,9 +117,10 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def every_unroll_is_accounted_for(self) -> None:
         counts = self.limiter.counts
-        waiting = sum(len(batch) for batch in self.batches.values())
-        assert counts.lost == self.died
-        assert counts.in_flight == len(self.held) + waiting
+        unused = [batch for number, batch in self.batches.items() if number not in self.used]
+        in_flight = len(self.held) + sum(map(len, unused))
+        assert counts == (self.granted, self.learned, in_flight, self.died)
+        assert counts.granted == counts.learned + counts.in_flight + counts.lost
 
     @invariant()
     def memory_is_bounded(self) -> None:

@@ -105,6 +105,8 @@ def measured(row: Row, room: Room) -> dict[str, Any]:
         return {"state": f"refused: {error}"}
     except (RunError, UserError) as error:
         return {"state": f"failed: {error}"}
+    except Exception as error:  # whatever it is: the machine is there for minutes, and rows wait
+        return {"state": f"failed: {type(error).__name__}: {error}"}
 
 
 def machine() -> dict[str, Any]:

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+from srl.system.gpus import machine_gpus
+
 _PROGRAM = "nvidia-smi"
 _INTERVAL_MS = 500
 _NAME, _LOAD = "name", "utilization.gpu"
@@ -19,7 +21,8 @@ class GpuLoad:
         """Begins."""
         self._samples: list[tuple[float, float]] = []  # time, and percent of one GPU
         self._process: subprocess.Popen[str] | None = None
-        argv = _query(_LOAD, f"--loop-ms={_INTERVAL_MS}")
+        own = [f"--id={','.join(gpus)}"] if (gpus := machine_gpus()) else []
+        argv = _query(_LOAD, f"--loop-ms={_INTERVAL_MS}", *own)
         try:
             self._process = subprocess.Popen(
                 argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -36,7 +39,7 @@ class GpuLoad:
                 self._samples.append((time.time(), float(line)))
 
     def mean(self, begin: float, end: float) -> float | None:
-        """The mean percentage of all GPUs between two times; None where nothing is known of it."""
+        """The mean percentage of this process' GPUs between two times; None if it is not known."""
         taken = [load for when, load in tuple(self._samples) if begin <= when <= end]
         return sum(taken) / len(taken) if taken else None
 

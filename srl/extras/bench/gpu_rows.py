@@ -215,6 +215,7 @@ _HIDE, _CHEETAH, _PONG = "hide_and_seek", "half_cheetah", "pong"
 _SLOTS = "64,512,4096"
 _PLAIN = "--plan replicated --plan.learners.replicas 1"
 _AHEAD, _CENTRAL, _DECOUPLED = "--max-staleness 1", "--plan central", "--plan decoupled"
+_SERVING = "--plan serving"
 _WITHOUT_SHARES = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _FULL_PRECISION = {"JAX_DEFAULT_MATMUL_PRECISION": "highest"}
 
@@ -230,6 +231,9 @@ ROWS: Sequence[Row] = (
     _training("hide-central", "hide-and-seek, `central`", _HIDE, _CENTRAL),
     _training(
         "hide-central-ahead", "hide-and-seek, `central`, staleness 1", _HIDE, f"{_CENTRAL} {_AHEAD}"
+    ),
+    _training(
+        "hide-serving", "hide-and-seek, `serving`, staleness 1", _HIDE, f"{_SERVING} {_AHEAD}"
     ),
     _training("cheetah", "HalfCheetah, PPO, 256 environments", _CHEETAH, every=5),
     _training("humanoid", "Humanoid, SAC, 256 environments", "humanoid", every=2),

@@ -54,6 +54,9 @@ def inference_layout(
     )
 
 
+_SENDING_SECONDS = 0.002  # between two looks whether an unroll has been sent
+
+
 class Collected(Protocol):
     """The way of unrolls that are collected here: a learner in this process, or streams to some."""
 
@@ -84,6 +87,11 @@ class Collected(Protocol):
 
     def awaited(self) -> Iterable[int]:
         """Descriptors that are readable when tickets may have come."""
+        ...
+
+    @property
+    def sends(self) -> bool:
+        """True while a ticket cannot be asked for, as an earlier unroll is still being sent."""
         ...
 
 
@@ -180,7 +188,8 @@ class PolicyServer:
         for group, session in self._waiting.items():
             if group not in self._early and not self._blocked(group):
                 return max(0.0, session.arrived + self._deadline - time.monotonic())
-        return 0.5
+        # Nothing wakes this thread when an unroll has been sent.
+        return _SENDING_SECONDS if self._sink is not None and self._sink.sends else 0.5
 
     def _receive(self, patience: float) -> None:
         """Takes in what has come; waits only for the first message, or for newer parameters."""
@@ -341,7 +350,7 @@ class PolicyServer:
             return False
         session.oldest_version = unroll.grant.oldest_version
         self.on_ticket_wait(time.monotonic() - session.arrived)
-        return True
+        return self._is_there(session)  # the parameters that the ticket asks for
 
     # ---- acting ----
 

@@ -8,37 +8,57 @@ import time
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-_WORDS = ("granted", "learned", "lost", "rolled_back")
+from srl.core.errors import Final
+from srl.streams.tickets import Counts
+
 _SIZE = mmap.PAGESIZE
 _LOOK_SECONDS = 0.001
 MOST_LEARNERS = _SIZE // (8 * 16)
 
 
 class Account(NamedTuple):
-    """Counts of all unrolls by fate; the first is the sum of the others."""
+    """Counts of all unrolls by fate; the first is the sum of the others.
 
-    produced: int
+    Each is counted by itself, so that a sum that is wrong shows an error.
+    """
+
+    produced: int = 0
     """Tickets given out, each for one unroll."""
-    learned: int
+    learned: int = 0
     """Unrolls that entered an update which still counts."""
-    in_flight: int
-    """Unrolls that were neither learned nor lost."""
-    lost: int
+    in_flight: int = 0
+    """Unrolls that are being made, or wait to be learned from."""
+    lost: int = 0
     """Unrolls that died with a worker, or came too late."""
-    rolled_back: int
+    rolled_back: int = 0
     """Unrolls that were learned after the checkpoint to which a dead learner returned."""
+
+    @property
+    def adds_up(self) -> bool:
+        """True if the first count is the sum of the others."""
+        return self.produced == sum(self[1:])
+
+    @property
+    def summed(self) -> str:
+        """The terms of the sum, in words."""
+        terms = list(self._asdict().items())[1:]
+        return " + ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in terms)
+
+
+_TERMS = len(Account._fields)
 
 
 class Ledger:
     """Counts of unrolls, in a page of memory that a controller shares with its learners.
 
-    granted = learned + in flight + lost + rolled back, always: each change is one word's, or comes
-    in force by one word's change. Each learner writes a part of its own, each word of it in one
-    thread at a time; what is read is the sum.
+    Each learner has a part of the page: a number of writes and two rows of counts. Write n fills
+    row n modulo 2 and then sets the number, so that a learner that is killed leaves a whole row,
+    and a reader that finds the number unchanged has read one.
     """
 
-    NUMBERS = len(_WORDS)
+    NUMBERS = _TERMS
     """The length of each learner's part."""
 
     def __init__(self, fd: int, learner: int = 0) -> None:
@@ -46,13 +66,14 @@ class Ledger:
 
         Args:
             fd: Of the page.
-            learner: Whose part is written here; from 0 to `MOST_LEARNERS` - 1.
+            learner: Whose part is written here, by one thread at a time; from 0 to
+                `MOST_LEARNERS` - 1.
         """
         parts = np.frombuffer(mmap.mmap(fd, _SIZE), np.int64).reshape(MOST_LEARNERS, -1)
-        self._all_valid = parts[:, 0]  # which of the two rows
-        self._all_rows = parts[:, 1 : 1 + 2 * len(_WORDS)].reshape(-1, 2, len(_WORDS))
-        self._valid, self._rows = self._all_valid[learner : learner + 1], self._all_rows[learner]
+        self._writes = parts[:, 0]
+        self._rows = parts[:, 1 : 1 + 2 * _TERMS].reshape(-1, 2, _TERMS)
         self.fd, self._learner = fd, learner
+        self._before = self.part(learner)
 
     @staticmethod
     def create() -> Ledger:
@@ -66,23 +87,16 @@ class Ledger:
         os.close(self.fd)
 
     def account(self) -> Account:
-        """All counts, as they were at one moment."""
-        rows = self._all_rows[np.arange(MOST_LEARNERS), self._all_valid]
-        granted, learned, lost, rolled_back = rows.sum(axis=0).tolist()
-        in_flight = granted - learned - lost - rolled_back
-        return Account(granted, learned, in_flight, lost, rolled_back)
+        """The sum over all learners.
 
-    def grant(self, count: int = 1) -> None:
-        """Counts tickets that are given out."""
-        self._add("granted", count)
+        Raises:
+            Final: If the counts of one of them do not add up, which is an error of srl.
+        """
+        return Account(*np.sum([self._checked(n) for n in range(MOST_LEARNERS)], axis=0).tolist())
 
-    def learn(self, count: int = 1) -> None:
-        """Counts unrolls that were in flight as learned."""
-        self._add("learned", count)
-
-    def lose(self, count: int = 1) -> None:
-        """Counts unrolls that were in flight as lost."""
-        self._add("lost", count)
+    def write(self, counts: Counts) -> None:
+        """Writes the counts of this learner since `restart`."""
+        self.put(self._learner, np.add(self._before, (*counts, 0)))
 
     def restart(self, learned: int) -> None:
         """Goes on from a checkpoint: what was in flight is lost, what came after it rolled back.
@@ -91,29 +105,34 @@ class Ledger:
             learned: What the checkpoint had learned. More than this page knows of is what was
                 learned before the page was made: by a run that is resumed.
         """
-        granted, known, lost, rolled_back = (int(x) for x in self._rows[self._valid[0]])
-        earlier = max(learned - known, 0)
-        in_flight = granted - known - lost - rolled_back
-        rolled_back += known + earlier - learned
-        row = (granted + earlier, learned, lost + in_flight, rolled_back)
-        other = 1 - int(self._valid[0])
-        self._rows[other] = row
-        self._valid[0] = other
+        last = self.part(self._learner)
+        earlier = max(learned - last.learned, 0)
+        self._before = Account(
+            produced=last.produced + earlier,
+            learned=learned,
+            lost=last.lost + last.in_flight,
+            rolled_back=last.rolled_back + last.learned + earlier - learned,
+        )
+        self.put(self._learner, self._before)
 
-    def part(self, learner: int) -> list[int]:
-        """Gives the counts that one learner has written: granted, learned, lost, rolled back."""
-        return self._all_rows[learner, self._all_valid[learner]].tolist()
+    def part(self, learner: int) -> Account:
+        """Gives the counts that one learner has written last."""
+        while True:
+            number = int(self._writes[learner])
+            row = self._rows[learner, number % 2].tolist()
+            if self._writes[learner] == number:
+                return Account(*row)
 
-    def parts(self) -> dict[int, list[int]]:
+    def parts(self) -> dict[int, Account]:
         """The parts of all learners that have written anything."""
-        written = (learner for learner in range(MOST_LEARNERS) if any(self.part(learner)))
-        return {learner: self.part(learner) for learner in written}
+        parts = {learner: self.part(learner) for learner in range(MOST_LEARNERS)}
+        return {learner: part for learner, part in parts.items() if any(part)}
 
-    def put(self, learner: int, part: list[int]) -> None:
-        """Takes over what a learner has written into the page of another host."""
-        other = 1 - int(self._all_valid[learner])
-        self._all_rows[learner, other] = part
-        self._all_valid[learner] = other
+    def put(self, learner: int, part: ArrayLike) -> None:
+        """Writes a learner's part: as a whole, in the eyes of those that read it."""
+        number = int(self._writes[learner]) + 1
+        self._rows[learner, number % 2] = part
+        self._writes[learner] = number
 
     def wait_for_others(self, seconds: float = 1.0) -> bool:
         """Waits until the other learners that write here have counted the update made together.
@@ -127,25 +146,37 @@ class Ledger:
             Whether they have.
         """
         deadline = time.monotonic() + seconds
-        own = self.part(self._learner)[_WORDS.index("learned")]
+        own = self.part(self._learner).learned
         while True:
-            others = (self.part(other) for other in range(MOST_LEARNERS))
-            if all(learned >= own for granted, learned, *_ in others if granted):
+            others = self.parts().values()
+            if all(part.learned >= own for part in others if part.produced):
                 return True
             if time.monotonic() > deadline:
                 return False
             time.sleep(_LOOK_SECONDS)
 
     def report(self) -> dict[str, int]:
-        """The account as metrics, after an update; every learner is to have counted that."""
+        """The account as metrics, after an update; every learner is to have counted that.
+
+        Raises:
+            Final: If it does not add up.
+        """
         self.wait_for_others()
         return {f"unrolls/{word}": count for word, count in self.account()._asdict().items()}
 
     def __str__(self) -> str:
         """The account of a run."""
-        (_, produced), *parts = self.account()._asdict().items()
-        summed = " + ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in parts)
-        return f"unrolls: {produced:,} produced = {summed}"
+        account = self.account()
+        return f"unrolls: {account.produced:,} produced = {account.summed}"
 
-    def _add(self, word: str, count: int) -> None:
-        self._rows[self._valid[0], _WORDS.index(word)] += count
+    def _checked(self, learner: int) -> Account:
+        part = self.part(learner)
+        if not part.adds_up:  # some processors show another's writes in another order for a moment
+            time.sleep(_LOOK_SECONDS)
+            part = self.part(learner)
+        if not part.adds_up:
+            raise Final(
+                f"an error of srl: the account of unrolls of learner {learner} does not add up: "
+                f"{part.produced:,} produced, but {part.summed} = {sum(part[1:]):,}"
+            )
+        return part

@@ -18,7 +18,7 @@ from srl.loop.wiring import Endpoints
 from srl.streams.batch import Batch
 from srl.streams.group_state import Stopped
 from srl.streams.sample_sink import SampleSink
-from srl.streams.tickets import StalenessLimiter
+from srl.streams.tickets import Counts, StalenessLimiter
 from srl.streams.transport import Listener, listen
 from srl.system.gpu_switches import gpu_choice
 
@@ -62,7 +62,7 @@ class RemoteEnvironments:
         self._newest_gathered = -1  # of the batches' numbers
         self._unreleased = 0  # versions that no other worker knows of yet
         self._saved: Mapping[int, Tree] = {}
-        self._prefetched: tuple[int, Gathered] | None = None
+        self._prefetched: Gathered | None = None
         self._policy_server: PolicyServer | None = None
         self._threads: list[threading.Thread] = []
 
@@ -105,7 +105,6 @@ class RemoteEnvironments:
         )
         self.published = Published(learner.policies, self._listeners.get("parameters"))
         self._prepared = True
-        self._accounted = (0, 0)
         return self.sink.batches[: len(graph.unrolls)]
 
     def begin(self) -> None:
@@ -175,15 +174,14 @@ class RemoteEnvironments:
                 raise Stopped
         self._learner.progress.spend(self.worker, "batch wait", time.perf_counter() - before)
         self._newest_gathered = max(number, self._newest_gathered)
-        if self._prefetched is not None and self._prefetched[0] == number:
-            (_, prefetched), self._prefetched = self._prefetched, None
+        if self._prefetched is not None and self._prefetched.number == number:
+            prefetched, self._prefetched = self._prefetched, None
             return prefetched
-        return Gathered(batch)
+        return Gathered(batch, number=number)
 
     def learned(self, batch: Gathered) -> None:
         """Counts a version, and the batch's unrolls as learned from if they were not yet."""
-        if self._ledger is not None and batch.learned == 1:
-            self._ledger.learn(self._limiter.positions)  # now: what is reported next includes it
+        self.sink.learn_from(batch.number)  # now: what is reported next includes it
         self._unreleased += 1
         self._endpoints.alive()
 
@@ -213,7 +211,8 @@ class RemoteEnvironments:
         while self._limiter.ahead and self._prefetched is None and not learned():
             batch = self.sink.gather(following, _PREFETCH_SECONDS)
             if batch is not None:
-                self._prefetched = following, Gathered(batch, self._learner.prepared(batch))
+                unroll = self._learner.prepared(batch)
+                self._prefetched = Gathered(batch, unroll, number=following)
 
     def _publish(self) -> None:
         learner = self._learner
@@ -228,19 +227,16 @@ class RemoteEnvironments:
         actors = self._learner.progress.busy[self._endpoints.plan.home("step")]
         actors.add({"send wait": seconds, "inference wait": -seconds})
 
-    def _account(self, limiter: StalenessLimiter) -> None:
-        """Writes into the ledger what was granted and lost; `learned` writes the rest."""
-        now = (limiter.counts.granted, limiter.counts.lost)
-        granted, lost = (b - a for a, b in zip(self._accounted, now, strict=True))
-        self._accounted = now
+    def _account(self, counts: Counts) -> None:
         if self._ledger is not None:
-            if granted:
-                self._ledger.grant(granted)
-            if lost:
-                self._ledger.lose(lost)
+            self._ledger.write(counts)
 
     def report(self) -> dict[str, Any]:
-        """Reports the account of all unrolls."""
+        """Reports the account of all unrolls.
+
+        Raises:
+            Final: If the counts do not add up.
+        """
         return {} if self._ledger is None else self._ledger.report()
 
     # ---- state ----

@@ -48,8 +48,11 @@ def metric_values(info: Any, names: Sequence[str]) -> list[float]:
     Raises:
         InvalidOutput: If one is no number.
     """
-    extra = info.get(EXTRA) or {} if info else {}
-    return [_number(name, info.get(name, extra.get(name)) if info else None) for name in names]
+    if not info:
+        return [np.nan] * len(names)
+    extra = info.get(EXTRA)
+    more = extra if isinstance(extra, Mapping) else {}
+    return [_number(name, info.get(name, more.get(name))) for name in names]
 
 
 def vector_metrics(info: Mapping[str, Any], names: Sequence[str], count: int) -> np.ndarray:

@@ -36,7 +36,8 @@ class SerialPool(PythonPool):
         super().__init__(source_name(source), num_envs, batch_size)
         self._started = StartedHere()
         try:
-            with self._started:
+            with self._started as started:
+                started.on_start()
                 self._simulators = make_simulators(source, range(num_envs), options, num_envs)
         except BaseException:
             self._started.end()

@@ -87,7 +87,8 @@ class VectorEnvPool(PythonPool):
         self._chosen = split_options(options)[1].metrics
         self._started = StartedHere()
         try:
-            with self._started:
+            with self._started as started:
+                started.on_start()
                 self._env = _made(source, maker, num_envs, options)
         except BaseException:
             self._started.end()

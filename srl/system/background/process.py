@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import subprocess
 import threading
 from collections.abc import Callable
@@ -119,18 +120,23 @@ class BackgroundProcess:
                     command, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
             try:
-                return self._wait(self._process)
+                urgent = self._await_end(self._process)
             finally:
                 offspring.end()
+            code = self._process.wait()
+            return None if urgent else code
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> int | None:
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(_LOOK_SECONDS)
-            if self._nice and self._urgent():
-                process.kill()
-                process.wait()
-                return None
+    def _await_end(self, process: subprocess.Popen[bytes]) -> bool:
+        """Waits until the process has ended or has become urgent, which is told."""
+        ended, poll = os.pidfd_open(process.pid), select.poll()
+        poll.register(ended, select.POLLIN)
+        try:
+            while not poll.poll(1000 * _LOOK_SECONDS):
+                if self._nice and self._urgent():
+                    return True
+        finally:
+            os.close(ended)
+        return False
 
     def _reason(self) -> str:
         """The error that the process ended with, which is the last line of its log."""

@@ -42,7 +42,7 @@ REPORT = {
 TRUE = {
     HostMessage.HOST: HostCard("mad", "nothing", 1, srl_version(), "").values(),
     HostMessage.ENDED: ENDED,
-    HostMessage.BEAT: {"states": {"1": "running"}, "accounts": [[1, 0, 0, [1, 1, 0, 0]]]},
+    HostMessage.BEAT: {"states": {"1": "running"}, "accounts": [[1, 0, 0, [1, 1, 0, 0, 0]]]},
     ControlMessage.HELLO: {"addresses": {}, "specs": None},
     ControlMessage.BEAT: {
         "state": "running",
@@ -160,7 +160,7 @@ anything = st.sampled_from(list(TRUE)).flatmap(
     [
         (HostMessage.BEAT, {}),
         (HostMessage.BEAT, {"states": [], "accounts": []}),
-        (HostMessage.BEAT, {"states": {}, "accounts": [[1, 0, 1 << 40, [0, 0, 0, 0]]]}),
+        (HostMessage.BEAT, {"states": {}, "accounts": [[1, 0, 1 << 40, [0, 0, 0, 0, 0]]]}),
         (HostMessage.HOST, {**TRUE[HostMessage.HOST], "slots": "x"}),
         (HostMessage.HOST, {}),
         (HostMessage.ENDED, {**ENDED, "number": [1]}),

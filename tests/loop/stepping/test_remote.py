@@ -10,6 +10,7 @@ import pytest
 from small_runs import assert_same
 from tiny_parts import SECONDS, SPECS, TINY, Ends, run_pass, wait_until, with_program
 
+from srl.core.errors import RunError
 from srl.core.tree import map_tree
 from srl.loop.acting.local_acting import compiled_act
 from srl.loop.learning.learner import Learner
@@ -109,6 +110,36 @@ class Running(threading.Thread):
         self.join(SECONDS)
         assert not self.is_alive()
         return type(self.error)
+
+
+def forget_ticket(limiter):
+    del limiter._holders[0]
+
+
+def forget_unroll(limiter):
+    limiter._missing[0] += 1
+
+
+def lose_nothing(limiter):
+    limiter._lost += 1
+
+
+def learn_twice(limiter):
+    limiter._learned += 1
+
+
+@pytest.mark.parametrize("miscount", [forget_ticket, forget_unroll, lose_nothing, learn_twice])
+def test_a_count_of_unrolls_that_is_off_by_one_fails_the_next_report(ends, miscount):
+    end = ends()
+    end.sink.join(0)
+    end.sink.join(1)
+    end.sink.take(0)
+    end.sink.deliver(1, end.sink.take(1).ticket)
+    assert end.environments.report()["unrolls/in_flight"] == 2
+    miscount(end.sink.limiter)
+    end.sink.learn_from(7)  # anything that counts
+    with pytest.raises(RunError, match="unrolls of learner 0 does not add up: 2 produced, but"):
+        end.environments.report()
 
 
 def account(end):
