@@ -179,7 +179,7 @@ def test_a_class_is_taken_from_its_own_module_alone(run):
         config["experiment"]["algorithm"]["type"] = "srl.config.experiment:PPO"
 
     change(run, edit)
-    with pytest.raises(UserError, match=r"srl\.experiment:PPO is no class of settings"):
+    with pytest.raises(UserError, match=r"srl\.config\.experiment:PPO is no class of settings"):
         srl.load(run)
 
 

@@ -122,7 +122,7 @@ class Start:
                 raise Reached
             return False
 
-        self.controller._round = lambda stop: of_round(lambda: one(stop))
+        self.controller._round = lambda *asked: of_round(lambda: one(*asked))
         with closing(self.controller), suppress(Reached):
             self.controller.run(stop)
 

@@ -46,17 +46,17 @@ def test_a_failure_that_nobody_can_read_of_is_recorded(tmp_path):
 
 
 def test_a_terminal_that_is_closed_ends_no_run(tmp_path):
-    child, terminal = pty.fork()
-    if not child:
-        words = ("updates=30", "report-every=1", "pause=0.1")
-        os.execv(
-            sys.executable, [sys.executable, tiny_trainer.__file__, str(tmp_path / "run"), *words]
-        )
+    terminal, inner = pty.openpty()
+    words = ("updates=30", "report-every=1", "pause=0.1")
+    program = [sys.executable, tiny_trainer.__file__, str(tmp_path / "run"), *words]
+    command = ["setsid", "--ctty", *program]  # whose terminal this is
+    process = subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner)
+    os.close(inner)
     shown = b""
     while b"policy " not in shown:
         shown += os.read(terminal, 1000)
     os.close(terminal)
-    assert os.waitpid(child, 0)[1] == 0
+    assert process.wait(60) == 0
     assert_done(tmp_path / "run", 30)
 
 
