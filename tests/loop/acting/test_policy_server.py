@@ -36,7 +36,7 @@ class Worker:
 
     def __init__(self, learner, deadline, *, fields=WHOLE, sink=None):
         self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=STATE_BYTES)
-        published = Published(learner.policies, None)
+        published = self.published = Published(learner.policies, None)
         published.publish(learner.progress.version, learner.policies)
         self.server = PolicyServer(
             CARTPOLE,
@@ -227,6 +227,7 @@ def test_a_worker_that_collects_gives_a_batch_once_all_unrolls_are_whole(collect
     assert batch.action.shape[:2] == (length, CARTPOLE.num_envs)
     assert (batch.version == 0).all()
     assert not any(group.answered.is_set() for group in groups)  # until the next version is there
+    worker.published.publish(np.array([0, 1], np.int32), worker.published.newest((0, 0))[1])
     sink.learned()
     for group in groups:
         assert group.answered.wait(SECONDS)
