@@ -135,6 +135,14 @@ def test_pools_are_checked_through_their_face(capsys, env):
     assert {check for check, *_ in found} >= {"results", "determinism", "independence", "autoreset"}
 
 
+def test_a_difference_of_rounding_is_no_dependence_on_others(capsys):
+    code, found = checked(capsys, f"vector:{MODULE}:Rounded", "--steps", "40")
+    (finding,) = (line for line in found if line[0] == "independence")
+    assert finding[1] == "warning"
+    assert "alike but for rounding" in finding[2]
+    assert code == 0
+
+
 def test_options_go_to_the_environment_and_a_person_can_read_it(capsys):
     assert main(["check-env", f"{MODULE}:make_good", *QUICK, "--env.speed", "2.0"]) == 0
     lines = capsys.readouterr().out.splitlines()
