@@ -26,7 +26,7 @@ def checked(capsys, env, *words):
 
 def test_agents_that_wait_for_their_turn_may_have_no_action(capsys, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "pools"))
-    code, found = checked(capsys, "pettingzoo:reporting_envs:Turns")
+    code, found = checked(capsys, "pettingzoo:turn_taking:Turns")
     assert ("results", "ok", "in their spaces and finite, masks allow an action") in found
     assert code == 0, found
 
