@@ -325,3 +325,14 @@ class LeavesBoundsInItsThirdEpisode(Good):
         self.steps += 1
         far = 100 if (self.episode, self.steps) == (3, 2) else 0
         return observation + np.float32(far), *rest
+
+
+class Rounded(gymnasium.vector.SyncVectorEnv):
+    """Rounds otherwise for each number of environments, as compiled programs do."""
+
+    def __init__(self, num_envs):
+        super().__init__([lambda: gymnasium.make("CartPole-v1")] * num_envs)
+
+    def step(self, actions):
+        observations, *results = super().step(actions)
+        return observations * np.float32(1 + 1e-6 * self.num_envs), *results

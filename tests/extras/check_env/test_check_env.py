@@ -26,7 +26,7 @@ def checked(capsys, env, *words):
 
 def test_agents_that_wait_for_their_turn_may_have_no_action(capsys, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "pools"))
-    code, found = checked(capsys, "pettingzoo:reporting_envs:Turns")
+    code, found = checked(capsys, "pettingzoo:turn_taking:Turns")
     assert ("results", "ok", "in their spaces and finite, masks allow an action") in found
     assert code == 0, found
 
@@ -133,6 +133,14 @@ def test_pools_are_checked_through_their_face(capsys, env):
     assert [line for line in found if line[1] == "mend"] == []
     assert code == 0
     assert {check for check, *_ in found} >= {"results", "determinism", "independence", "autoreset"}
+
+
+def test_a_difference_of_rounding_is_no_dependence_on_others(capsys):
+    code, found = checked(capsys, f"vector:{MODULE}:Rounded", "--steps", "40")
+    (finding,) = (line for line in found if line[0] == "independence")
+    assert finding[1] == "warning"
+    assert "alike but for rounding" in finding[2]
+    assert code == 0
 
 
 def test_options_go_to_the_environment_and_a_person_can_read_it(capsys):
