@@ -288,8 +288,11 @@ class Instance(ABC, Generic[S]):
         raise NotImplementedError
 
     def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
-        """Takes the most probable action for each slot."""
-        raise NotImplementedError
+        """Takes the most probable action for each slot, as evaluation does unless it draws."""
+        raise UserError(
+            f"{type(self).__name__} has no act_greedy, which takes the best actions: write it, or "
+            "draw actions by --sampled (sampled=True)"
+        )
 
     def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
         """Gives what the actions follow from, [B, ...] by name; of most algorithms nothing.

@@ -257,7 +257,12 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{folder.config} is not JSON any more ({error})") from error
     given = config.get("schema") if isinstance(config, dict) else None
-    if given != SCHEMA or _TYPES.keys() - config.keys():
+    if given == SCHEMA and (missing := _TYPES.keys() - config.keys()):
+        raise UserError(
+            f"{folder.config} is damaged: it lacks {', '.join(sorted(missing))}; restore the file, "
+            "or start a new run"
+        )
+    if given != SCHEMA:
         raise UserError(
             f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
         )

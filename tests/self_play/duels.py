@@ -149,6 +149,9 @@ class LabelInstance(Instance):
         version = jnp.broadcast_to(policy.params, memory.shape)
         return Decision(jnp.stack([version, memory], -1), 0 * memory, memory + 1)
 
+    def act_greedy(self, policy, observation, memory):
+        return self.act(policy, observation, memory, None, None)
+
     def gradient(self, state, batch, round):
         strange = batch.action[..., 0] != state.n
         return {"strangers": strange.sum().astype(jnp.float32), "slots": 1.0 * batch.slot.size}

@@ -15,7 +15,9 @@ trainer.start()
 train(trainer, 1)
 trainer.restore(trainer.state())
 trainer.close()
-print(*sorted(name for name in sys.modules if name.startswith("srl.config.self_play.")))
+own = ("config.fixed", "config.self_play", "loop.self_play.", "evaluation.rater")
+own = tuple(f"srl.{name}" for name in (*own, "record.opponent_pool", "record.ratings"))
+print(*sorted(name for name in sys.modules if name.startswith(own)))
 """
 
 
