@@ -13,7 +13,7 @@ from srl.workers.roles import role_of
 def apart(context):
     """Runs the worker; then writes into the run's folder whether it has used the network."""
     fragment, endpoints = context.plan.fragments[context.fragment], context.endpoints
-    far = "step" in fragment.placed and context.replica % 2
+    far = "step" in fragment.nodes and context.replica % 2
     own = {"host": "far" if far else "near", "keys": keys_from_environment()}
     context.endpoints = lambda: replace(endpoints(), **own)
     role_of(fragment)(context)
