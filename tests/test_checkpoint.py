@@ -243,7 +243,7 @@ SAVE_UNTIL_KILLED = """
 import sys
 from pathlib import Path
 import numpy as np
-from srl import array_file
+from srl.record import array_file
 from srl.record.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
 for version in range(1, 1000):

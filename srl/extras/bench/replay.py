@@ -106,7 +106,7 @@ def _measured(
         _forget(folder / name)
     stages.show("reading")
     with took.measured():
-        block_files.check(folder, again, _go_on)
+        assert not block_files.damaged(folder, again, _go_on)
         nothing = {"policy": empty(unroll, blocks)}
         read = ReplayFiles().load(folder, again, nothing, updates, _go_on)
         jax.block_until_ready(read)
