@@ -127,6 +127,7 @@ WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 WITH_PYTHON.sort(key=lambda page: page.name != "README.md")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of packages that examples import
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
 def test_blocks_of_python_run(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
@@ -135,6 +136,7 @@ def test_blocks_of_python_run(page, folder, monkeypatch):
     run_page(page)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of packages that examples import
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
 def test_blocks_that_are_not_run_compile_and_import_names_that_are_there(page):
     for block in python_blocks(page):
