@@ -111,7 +111,13 @@ class Schedule(Settings):
         """The text that `read` takes; of a function its name."""
         if self.function is not None:
             return getattr(self.function, "__qualname__", repr(self.function))
-        return "/".join(f"{progress!r}:{value!r}" for progress, value in self.points)
+        return "/".join(":".join(map(_text_of, point)) for point in self.points)
+
+
+def _text_of(number: float) -> str:
+    """Gives the shortest text that stands for exactly this number."""
+    text = f"{number:g}"
+    return text if float(text) == number else repr(number)
 
 
 if TYPE_CHECKING:
