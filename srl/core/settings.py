@@ -54,8 +54,10 @@ def _owners(name: str) -> list[str]:
         kind = kinds.pop(0)
         kinds += kind.__subclasses__()
         package = sys.modules.get(kind.__module__.rpartition(".")[0])
-        exported = kind.__module__.startswith("srl.") and kind.__name__ in sys.modules["srl"].__all__
-        public = exported or getattr(package, kind.__name__, None) is kind
+        own = kind.__module__.startswith("srl.")
+        public = (own and kind.__name__ in sys.modules["srl"].__all__) or getattr(
+            package, kind.__name__, None
+        ) is kind
         new = public and kind.__name__ not in found
         if new and is_dataclass(kind) and name in (field.name for field in fields(kind)):
             found.append(kind.__name__)
