@@ -15,12 +15,8 @@ LIMITS = "import resource; print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
 
 def with_limits(soft, hard, *command):
     """A process that has these limits when it starts."""
-    return subprocess.run(
-        command,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
-        capture_output=True,
-        text=True,
-    )
+    limited = ["prlimit", f"--nofile={soft}:{hard}", *command]
+    return subprocess.run(limited, capture_output=True, text=True)
 
 
 def test_a_process_of_srl_may_open_what_the_hard_limit_allows():
