@@ -4,18 +4,22 @@ An algorithm outside srl, which docs/write_an_algorithm.md explains.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms import ActorCritic, ActorCriticInstance
+from srl.algorithms import ActorCritic, Algorithm, Instance
+from srl.algorithms.gradient_descent import Descent, gradient_sums
 from srl.algorithms.returns import generalized_advantages, valid_rows
 from srl.core.lazy import jax, jnp, optax
+from srl.core.settings import Range
 from srl.core.types import Policy
 
 
 @dataclass(frozen=True)
-class Reinforce(ActorCritic):
+class Reinforce(Algorithm):
     """Settings; `--algorithm.learning-rate` and so on override them."""
 
-    learning_rate: float = 1e-2
+    learning_rate: Annotated[float, Range(0.0)] = 1e-2
     """Step size of Adam."""
 
     @property
@@ -24,46 +28,62 @@ class Reinforce(ActorCritic):
         return ReinforceInstance
 
 
+class ReinforceState(NamedTuple):
+    """All that learning changes."""
+
+    params: Any
+    optimizer: Any
+    key: Any  # to draw with
+    n: Any  # calls of `learn`
+    observations: Any  # their statistics
+
+
 @dataclass(frozen=True)
-class ReinforceInstance(ActorCriticInstance):
+class ReinforceInstance(Instance):
     """REINFORCE for one trained policy."""
 
     config: Reinforce
+    adam = Descent(optax.scale_by_adam())
 
-    @property
-    def optimizer(self):
-        """What takes the gradient steps."""
-        return optax.adam(self.config.learning_rate)
+    @cached_property
+    def actor(self):
+        """The policy and the baseline: two networks, with which it also acts."""
+        return ActorCritic(self.config.network, self.specs, self.normalizer)
 
-    def gradient(self, state, batch, round):
-        """Gives sums over the slots, to which those of other slots can be added."""
-        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, batch)
-        count = jnp.sum(valid_rows(batch.terminated, batch.truncated), dtype=jnp.float32)
-        return {"gradient": gradient, "metrics": metrics, "count": count}
+    def init(self, key):
+        """Draws parameters."""
+        params = self.actor.init(key)
+        zero, observations = jnp.zeros((), jnp.int32), self.normalizer.init()
+        key = jax.random.key_data(key)
+        return ReinforceState(params, self.adam.init(params), key, zero, observations)
 
-    def update(self, state, sums):
-        """Takes a step along the mean."""
-        mean = jax.tree.map(lambda x: x / jnp.maximum(sums["count"], 1), sums)
-        steps, optimizer = self.optimizer.update(mean["gradient"], state.optimizer)
-        params = optax.apply_updates(state.params, steps)
-        return state._replace(params=params, optimizer=optimizer), mean["metrics"]
+    def policy(self, state):
+        """Gives what acting needs: all that leaves the learner."""
+        return Policy(state.params["policy"], state.observations)
 
     def loss(self, params, state, unroll):
-        """Sums the losses of the policy and of the baseline over the steps that count."""
+        """Gives the losses of the policy and of the baseline, of each step [T, B]."""
         ended = unroll.terminated | unroll.truncated
-        inputs = (state.observations, unroll.observation, self.value_memory(unroll), ended)
-        value, _ = self.value(params, *inputs)
-        baseline = jax.lax.stop_gradient(value)
-        rows = (unroll.reward, unroll.terminated, unroll.truncated, baseline)
-        advantage = generalized_advantages(*rows, self.config.discount, gae_lambda=1.0)
-
-        policy = Policy(params["policy"], state.observations)
-        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
-        memory = jax.tree.map(lambda x: x[0], unroll.memory)
-        distribution = self.distribution(policy, observation, memory, ended[:-1])
-        losses = {
-            "policy_loss": -advantage * distribution.log_prob(unroll.action),
-            "value_loss": jnp.square(value[:-1] - baseline[:-1] - advantage),
+        memory = {
+            "policy": jax.tree.map(lambda x: x[0], unroll.memory),
+            "value": self.actor.value_memory(unroll),
         }
-        sums = {name: jnp.sum(jnp.where(ended[:-1], 0.0, x)) for name, x in losses.items()}
-        return sums["policy_loss"] + 0.5 * sums["value_loss"], sums
+        inputs = state.observations, unroll.observation, memory, ended
+        policy, value = self.actor.distributions_and_values(params, *inputs)
+        baseline = jax.lax.stop_gradient(value)
+        rows = unroll.reward, unroll.terminated, unroll.truncated, baseline
+        advantage = generalized_advantages(*rows, self.config.discount, gae_lambda=1.0)
+        action = jax.tree.map(lambda x: jnp.concatenate([x, x[-1:]]), unroll.action)
+        policy_loss = -advantage * policy.log_prob(action)[:-1]
+        value_loss = jnp.square(value[:-1] - baseline[:-1] - advantage)
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss}
+        return policy_loss + 0.5 * value_loss, metrics
+
+    def gradient_step(self, state, batch, step, total):
+        """Takes a step of Adam along the mean gradient of all replicas."""
+        valid = valid_rows(batch.terminated, batch.truncated)
+        sums, _ = gradient_sums(lambda x: self.loss(x, state, batch), state.params, valid)
+        gradient, metrics = total(sums).mean()
+        rate = self.config.learning_rate
+        params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
+        return state._replace(params=params, optimizer=optimizer), metrics

@@ -3,7 +3,7 @@
 Importing this loads neither jax, flax nor optax; the first `init`, `act` or `learn` does.
 """
 
-from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
+from srl.algorithms.actor_critic import ActorCritic
 from srl.algorithms.algorithm import Algorithm, Instance, State
 from srl.algorithms.appo import APPO
 from srl.algorithms.discrete_sac import DiscreteSAC
@@ -33,7 +33,6 @@ __all__ = [
     "SAC",
     "TD3",
     "ActorCritic",
-    "ActorCriticInstance",
     "Algorithm",
     "DiscreteSAC",
     "Instance",

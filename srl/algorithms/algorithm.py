@@ -5,27 +5,35 @@ Nothing here knows a process, a socket, a device or a plan.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args, get_type_hints
 
+from srl.algorithms.distributions import Distribution
 from srl.algorithms.frames import FrameStack
-from srl.algorithms.learning_order import learn_in_order
-from srl.core.errors import PlanError, UserError, expect_number
+from srl.algorithms.normalization import ObservationNormalizer, ScaledBytes
+from srl.core.errors import PlanError, UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
-from srl.core.settings import Settings
+from srl.core.settings import Range, Settings, ZeroToOne, ranges
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
+from srl.networks import AutoNetwork, Network
+
+Total = Callable[[Tree], Tree]
+"""Adds sums over the slots here to those of the slots of all other replicas."""
+Rewards = Literal["usual", "raw", "sign", "clip"]  # see Algorithm.rewards
 
 
 class State(Protocol):
     """All that learning changes, and so all that a checkpoint of a learner holds.
 
-    An algorithm's state is a NamedTuple that begins with these fields and goes on with its own.
+    An algorithm's state is a NamedTuple of these fields and others.
     """
 
     @property
@@ -35,7 +43,7 @@ class State(Protocol):
 
     @property
     def optimizer(self) -> Tree:
-        """The optimizer's state; `gradient` does not use it."""
+        """The optimizer's state."""
         ...
 
     @property
@@ -53,39 +61,37 @@ class State(Protocol):
     def _asdict(self) -> dict[str, Any]: ...
 
 
-Rewards = Literal["usual", "raw", "sign", "clip"]  # see Algorithm.rewards
-S = TypeVar("S", bound=State)
-"""The state of an algorithm."""
-
-
 @dataclass(frozen=True)
 class Algorithm(Settings):
-    """Base of the algorithm configurations."""
+    """Base of the algorithm configurations.
 
-    unroll_length: int = 32
+    A range stands beside a setting: `epochs: Annotated[int, Range(1)] = 10`. A setting of the type
+    `srl.core.schedule.Adjustable` may change while a run goes, by a hook or a Schedule: learning
+    computes with it, but has no branch in Python for it.
+    """
+
+    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 32
     """Steps that are taken with one version of the policy before they are learned from."""
-    discount: float = 0.99
+    discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
-    frame_stack: int = field(default=0, kw_only=True)
+    network: Network = field(default_factory=AutoNetwork)
+    """The network that is trained; by default one that fits what is observed."""
+    normalize_observations: bool = True
+    """Standardise observations by running statistics."""
+    scaled_bytes: ScaledBytes = field(default="pictures", kw_only=True)
+    """The uint8 observations to divide by 255: pictures, which are Boxes from 0 to 255 of at
+    least 32 by 32 pixels; all; or none. The others are numbers like those of any Box."""
+    frame_stack: Annotated[int, Range(0, 256)] = field(default=0, kw_only=True)
     """The number of last observations seen at a time; memory and replays hold each once. 0 leaves
     it to the environment: 4 in atari:..., else 1."""
     rewards: Rewards = field(default="usual", kw_only=True)
     """The rewards to learn from: as they are (raw), their signs, or cut at -1 and 1.
     usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
-    reward_scale: float = field(default=1.0, kw_only=True)
+    reward_scale: Annotated[float, Range(1e-9, 1e9)] = field(default=1.0, kw_only=True)
     """The factor of rewards, after that, before they are learned from."""
 
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        "unroll_length": (1, 2**31 - 1),
-        "discount": (0.0, 1.0),
-        "frame_stack": (0, 256),
-        "reward_scale": (1e-9, 1e9),
-    }
-    """The least and, where there is one, the largest value of settings."""
-    adjustable: ClassVar[tuple[str, ...]] = ()
-    """Settings that may change while a run goes, such as learning_rate, by a hook or a Schedule:
-    numbers that learning computes with, but for which it has no branch in Python. Their fields have
-    the type `srl.core.schedule.Adjustable`."""
+    learns_state_value: ClassVar[bool] = False
+    """True if the algorithm learns a policy and a value of states, which may share layers."""
 
     def loop(self, run: Loop) -> None:
         """One update: unroll the newest policy, then learn from what it did.
@@ -102,15 +108,25 @@ class Algorithm(Settings):
         unroll = run.unroll(interact, self.unroll_length)
         run.learn(run.gather(unroll))
 
+    @property
+    def limits(self) -> dict[str, tuple[float, ...]]:
+        """The least and, where there is one, the largest value of settings."""
+        found = ranges(type(self)).items()
+        return {name: limits[: 1 + math.isfinite(limits.largest)] for name, limits in found}
+
+    @property
+    def adjustable(self) -> tuple[str, ...]:
+        """The settings that may change while a run goes, such as learning_rate."""
+        return adjustable_settings(type(self))
+
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits, or the algorithm not complete."""
         self.instance.expect_complete()
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in set(values) | set(self.limits):
-            value, limits = values.get(name), self.limits.get(name)
+        for name in (item.name for item in fields(self)):
+            value, limits = getattr(self, name), self.limits.get(name)
             if not isinstance(value, Schedule):
                 if limits is not None:
-                    expect_number(f"algorithm.{name}", getattr(self, name), *limits)
+                    expect_number(f"algorithm.{name}", value, *limits)
             elif name in self.adjustable:
                 value.validate(f"algorithm.{name}", limits or (-math.inf,))
             else:
@@ -119,6 +135,14 @@ class Algorithm(Settings):
                     f"algorithm.{name} is a schedule; of {type(self).__name__}, {can} can change "
                     "while a run goes"
                 )
+        known = get_args(ScaledBytes)
+        given, expected = self.scaled_bytes, " or ".join(known)
+        expect(given in known, "algorithm.scaled_bytes", given, expected)
+        if self.network.shared and not self.learns_state_value:
+            raise UserError(
+                f"network.shared=True: {type(self).__name__} has no policy and value that could "
+                "share layers; leave it out, or take PPO, APPO or IMPALA"
+            )
 
     def expect_fit(self, graph: Graph) -> None:
         """Raises PlanError where a loop asks for what the algorithm's functions do not have.
@@ -133,7 +157,7 @@ class Algorithm(Settings):
                 "docs/write_an_algorithm.md shows one"
             )
         lengths = sorted({unrolled.length for unrolled in graph.unrolls})
-        if len(lengths) > 1 and self.instance.remembers():
+        if len(lengths) > 1 and self.instance.has_replay():
             raise PlanError(
                 f"the loop has unrolls of {' and '.join(map(str, lengths))} steps, and the replay "
                 f"of {name} holds unrolls of one length; give all unrolls the same length"
@@ -193,13 +217,43 @@ class Algorithm(Settings):
         return self.instance(self.settled().at_start(), specs, updates, slots)
 
 
+@functools.cache
+def adjustable_settings(kind: type[Algorithm]) -> tuple[str, ...]:
+    """The settings of an algorithm that may change while a run goes."""
+    return tuple(n for n, hint in get_type_hints(kind).items() if Schedule in get_args(hint))
+
+
+class Actor(Protocol):
+    """The functions that act, over B slots."""
+
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives the memory of `batch` slots at the start of an episode; () for none."""
+        ...
+
+    def distribution(
+        self, policy: Policy, observation: Tree, memory: Tree, slot: Array
+    ) -> tuple[Distribution, Tree]:
+        """Gives the distribution of each slot's action, and the memory after it.
+
+        Args:
+            policy: From `Instance.policy`.
+            observation: [B, ...].
+            memory: [B, ...], of these slots.
+            slot: int32 [B], which of the policy's slots in the run these are.
+        """
+        ...
+
+    def env_action(self, action: Tree) -> Tree:
+        """Gives what the simulator takes for actions; needs no JAX."""
+        ...
+
+
 @dataclass(frozen=True)
-class Instance(ABC, Generic[S]):
+class Instance(ABC):
     """The pure functions of one trained policy, over B slots.
 
-    Learning is split where data meets parameters: `measure` and `gradient` look at slots and give
-    sums, which add up over any division of the batch by slots; `adapt`, `update` and `finish` take
-    the total and change the state. `learn` calls them in order.
+    One call of `learn` is `prepare`, some calls of `gradient_step`, and `finish`. Replicas hold
+    some of the slots each, and meet in `total` alone, which adds up sums over slots.
     """
 
     config: Algorithm
@@ -219,7 +273,8 @@ class Instance(ABC, Generic[S]):
     @classmethod
     def expect_complete(cls) -> None:
         """Raises UserError where the class lacks what every algorithm has to have."""
-        missing = sorted(cls.__abstractmethods__)
+        no_actor = {"actor"} if cls.actor is Instance.actor else set()
+        missing = sorted(cls.__abstractmethods__ | no_actor)
         if missing:
             raise UserError(
                 f"the algorithm's {cls.__name__} has no {', '.join(missing)}: write "
@@ -238,19 +293,29 @@ class Instance(ABC, Generic[S]):
         return 0
 
     @property
-    def rounds(self) -> int:
-        """Gradient steps of one `learn`."""
+    def gradient_steps(self) -> int:
+        """Calls of `gradient_step` in one `learn`."""
         return 1
+
+    @cached_property
+    def normalizer(self) -> ObservationNormalizer:
+        """The normaliser of observations into inputs of networks."""
+        config = self.config
+        return ObservationNormalizer(
+            self.specs.observation,
+            running=config.normalize_observations,
+            scaled_bytes=config.scaled_bytes,
+        )
 
     # Acting.
 
     @abstractmethod
-    def init(self, key: Array) -> S:
-        """Draws a state to start from."""
+    def init(self, key: Array) -> Any:
+        """Draws a `State` to start from."""
         raise NotImplementedError
 
     @abstractmethod
-    def policy(self, state: S) -> Policy:
+    def policy(self, state: Any) -> Policy:
         """Gives what acting needs of the state.
 
         These may be the state's own arrays, which the next update donates: outside of compiled
@@ -258,9 +323,14 @@ class Instance(ABC, Generic[S]):
         """
         raise NotImplementedError
 
+    @cached_property
+    def actor(self) -> Actor:
+        """The functions that act; each algorithm gives them."""
+        raise NotImplementedError
+
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of `batch` slots at the start of an episode; () for none."""
-        return ()
+        return self.actor.initial_memory(batch)
 
     def memory_after(self, memory: Tree, ended: Array) -> Tree:
         """Gives the memory for the rows after these: it starts anew where an episode ended.
@@ -271,7 +341,6 @@ class Instance(ABC, Generic[S]):
         """
         return where_rows(ended, self.initial_memory(len(ended)), memory)
 
-    @abstractmethod
     def act(
         self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array
     ) -> Decision:
@@ -285,22 +354,30 @@ class Instance(ABC, Generic[S]):
             slot: int32 [B], which of the policy's slots in the run these are: some explore more
                 than others.
         """
-        raise NotImplementedError
+        distribution, memory = self.actor.distribution(policy, observation, memory, slot)
+        action, log_prob = distribution.sample_and_log_prob(keys)
+        return Decision(action, log_prob, memory)
 
     def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
         """Takes the most probable action for each slot, as evaluation does unless it draws."""
-        raise UserError(
-            f"{type(self).__name__} has no act_greedy, which takes the best actions: write it, or "
-            "draw actions by --sampled (sampled=True)"
-        )
+        distribution, memory = self._distribution(policy, observation, memory)
+        action = distribution.mode()
+        return Decision(action, distribution.log_prob(action), memory)
 
     def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
-        """Gives what the actions follow from, [B, ...] by name; of most algorithms nothing.
+        """Gives the numbers that the actions follow from, [B, ...] by name.
 
         Such as the `logits` of a choice, the `mean` and `log_std` of a normal distribution, or the
         `action_values`.
         """
-        return {}
+        return self._distribution(policy, observation, memory)[0].parameters()
+
+    def _distribution(
+        self, policy: Policy, observation: Tree, memory: Tree
+    ) -> tuple[Distribution, Tree]:
+        """The distributions where it does not matter which slots these are."""
+        slot = jnp.zeros(len(jax.tree.leaves(observation)[0]), jnp.int32)
+        return self.actor.distribution(policy, observation, memory, slot)
 
     def teach(self, observation: Tree) -> Tree:
         """Gives a teacher's advice on observations [B, ...]: arrays [B, ...], for the unroll.
@@ -312,18 +389,12 @@ class Instance(ABC, Generic[S]):
 
     def env_action(self, action: Tree) -> Tree:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
-        return action
+        return self.actor.env_action(action)
 
     # Learning.
 
-    def measure(self, state: S, unroll: Unroll) -> tuple[Tree, Tree]:
-        """Gives the batch to learn from, and sums over its slots, before any gradient step."""
-        return unroll, ()
-
-    # A replay: what is remembered of the slots here, beside the state. By default nothing is.
-
     @classmethod
-    def remembers(cls) -> bool:
+    def has_replay(cls) -> bool:
         """Tells if the algorithm has a replay."""
         return cls.empty_replay is not Instance.empty_replay
 
@@ -336,91 +407,93 @@ class Instance(ABC, Generic[S]):
         """
         return ()
 
-    def remember(self, state: S, replay: Tree, unroll: Unroll) -> Tree:
-        """Gives the replay with an unroll in it, that of update `state.n`."""
-        return replay
-
-    def recall(self, state: S, replay: Tree, batch: Tree) -> Tree:
-        """Gives what all rounds learn from, drawn from the replay.
+    def prepare(
+        self, state: Any, replay: Tree, unroll: Unroll, total: Total
+    ) -> tuple[Any, Tree, Any]:
+        """Computes all that does not change between the gradient steps of one update.
 
         Args:
             state: What was learned before.
-            replay: With the newest unroll in it.
-            batch: From `measure`.
-        """
-        return batch
-
-    def revise(self, state: S, replay: Tree, batch: Tree, notes: Tree) -> Tree:
-        """Gives the replay after the rounds, such as with other priorities.
-
-        Args:
-            state: What `recall` got.
-            replay: What `recall` got.
-            batch: What the rounds learned from.
-            notes: What `noted_gradient` noted in each round, [rounds, ...].
-        """
-        return replay
-
-    def adapt(self, state: S, sums: Tree) -> S:
-        """Takes in what was measured, before any gradient step."""
-        return state
-
-    @abstractmethod
-    def gradient(self, state: S, batch: Tree, round: Array) -> Tree:
-        """Gives sums over the batch's slots: of the gradient, of metrics, and a count.
-
-        Args:
-            state: Its `params` are the newest; `optimizer` is not looked at.
-            batch: From `recall`, which by default gives what `measure` gave.
-            round: int32 [], which of the `rounds` this is.
-        """
-        raise NotImplementedError
-
-    def noted_gradient(self, state: S, batch: Tree, round: Array) -> tuple[Tree, Tree]:
-        """Gives what `gradient` gives, and notes of these slots for `revise`."""
-        return self.gradient(state, batch, round), ()
-
-    @abstractmethod
-    def update(self, state: S, sums: Tree) -> tuple[S, Metrics]:
-        """Takes a gradient step."""
-        raise NotImplementedError
-
-    def finish(self, state: S, sums: Tree) -> tuple[S, Metrics]:
-        """Counts the update, and takes in what was measured that the rounds should not see.
-
-        Args:
-            state: After the last gradient step.
-            sums: The total of what `measure` gave.
-        """
-        return state._replace(n=state.n + 1), {}
-
-    def look(self, state: S, replay: Tree, unroll: Unroll) -> tuple[Tree, Tree, Tree]:
-        """All that comes before the rounds: gives the replay, the batch, and what was measured."""
-        replay = self.remember(state, replay, unroll)
-        batch, sums = self.measure(state, unroll)
-        return replay, self.recall(state, replay, batch), sums
-
-    def learn(
-        self,
-        state: S,
-        unroll: Unroll,
-        replay: Tree = (),
-        total: Callable[[Tree], Tree] = lambda sums: sums,
-    ) -> tuple[S, Tree, Metrics]:
-        """Improves the policy with one batch.
-
-        Args:
-            state: What was learned before.
+            replay: Of the slots here; () without one.
             unroll: The slots of the batch that are here.
-            replay: What is remembered of these slots.
             total: Adds sums to those of the slots that are elsewhere.
 
         Returns:
-            The new state and replay, and metrics: the means over the rounds, and what `finish`
-            gave.
+            The state, the replay with the unroll in it, and the batch for the gradient steps.
         """
-        learned, revised, means, finished = learn_in_order(self, state, replay, unroll, total)
-        return learned, revised, {**means, **finished}
+        return state, replay, unroll
+
+    @abstractmethod
+    def gradient_step(
+        self, state: Any, batch: Any, step: Array, total: Total
+    ) -> tuple[Any, Metrics]:
+        """Takes a gradient step.
+
+        Args:
+            state: After the step before.
+            batch: From `prepare`.
+            step: int32 [], which of the `gradient_steps` this is.
+            total: Adds sums to those of the slots that are elsewhere.
+
+        Returns:
+            The state, and metrics.
+        """
+        raise NotImplementedError
+
+    def finish(
+        self, state: Any, replay: Tree, batch: Any, metrics: Metrics
+    ) -> tuple[Any, Tree, Metrics]:
+        """Counts the update.
+
+        Args:
+            state: After the last gradient step.
+            replay: From `prepare`.
+            batch: From `prepare`.
+            metrics: Of the gradient steps, [gradient_steps, ...].
+
+        Returns:
+            The state, the replay, and the update's metrics, [] each: by default the means.
+        """
+        return state._replace(n=state.n + 1), replay, jax.tree.map(jnp.mean, metrics)
+
+    def learn(
+        self, state: Any, unroll: Unroll, replay: Tree = (), total: Total = lambda sums: sums
+    ) -> tuple[Any, Tree, Metrics]:
+        """Improves the policy with one batch; gives the new state and replay, and metrics."""
+        learners = {"": self}
+        states, replays, metrics = learn({"": state}, {"": replay}, {"": unroll}, learners, total)
+        return states[""], replays[""], metrics[""]
+
+
+def learn(
+    states: Mapping[str, Any],
+    replays: Mapping[str, Tree],
+    unrolls: Mapping[str, Unroll],
+    instances: Mapping[str, Instance],
+    total: Total,
+) -> tuple[dict[str, Any], dict[str, Tree], dict[str, Metrics]]:
+    """Improves several policies, by name, with one batch each.
+
+    They have the same number of gradient steps, and take each of them at the same time.
+    """
+    states, replays, batches = dict(states), dict(replays), {}
+    for name, instance in instances.items():
+        prepared = instance.prepare(states[name], replays[name], unrolls[name], total)
+        states[name], replays[name], batches[name] = prepared
+
+    def step(states: dict[str, Any], number: Array) -> tuple[dict[str, Any], dict[str, Metrics]]:
+        taken = {
+            name: instance.gradient_step(states[name], batches[name], number, total)
+            for name, instance in instances.items()
+        }
+        return {n: state for n, (state, _) in taken.items()}, {n: m for n, (_, m) in taken.items()}
+
+    steps = jnp.arange(next(iter(instances.values())).gradient_steps)
+    states, metrics = jax.lax.scan(step, states, steps)
+    for name, instance in instances.items():
+        finished = instance.finish(states[name], replays[name], batches[name], metrics[name])
+        states[name], replays[name], metrics[name] = finished
+    return states, replays, metrics
 
 
 def where_rows(condition: Array, one: Tree, other: Tree) -> Any:

@@ -9,15 +9,15 @@ acted, whose samples are weighted instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 from srl.algorithms.actor_critic import log_probs
-from srl.algorithms.ppo import PPO, Estimates, PPOInstance, PPOState, Samples
+from srl.algorithms.ppo import PPO, PPOInstance, PPOState
 from srl.algorithms.returns import valid_rows, vtrace
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
+from srl.core.settings import AtLeastOne, Range
 from srl.core.types import Array, Unroll
 
 
@@ -28,17 +28,15 @@ class APPO(PPO):
     There are fewer epochs than in PPO: the learner has to keep up with actors.
     """
 
-    epochs: int = 4
+    epochs: AtLeastOne = 4
     """Passes of learning through each batch."""
-    max_grad_norm: Adjustable = 4.0
+    max_grad_norm: Annotated[Adjustable, Range(0.0)] = 4.0
     """The norm to which longer gradients are shortened: Sample Factory's."""
-    entropy_cost: Adjustable = 0.01
+    entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.01
     """The weight of the entropy, which is rewarded."""
-    max_weight: float = 10.0
+    max_weight: Annotated[float, Range(1.0)] = 10.0
     """The largest weight of a sample: the proximal policy's probability of its action over that of
     the policy that acted."""
-
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {**PPO.limits, "max_weight": (1.0,)}
 
     @property
     def instance(self) -> type[APPOInstance]:
@@ -52,23 +50,18 @@ class APPOInstance(PPOInstance):
 
     config: APPO
 
-    def estimate(self, state: PPOState, unroll: Unroll, value: Array) -> Estimates:
-        """Gives V-trace's estimates, and weights; see `PPOInstance`."""
+    def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> tuple[Array, ...]:
+        """Gives V-trace's estimates, and the samples' weights; see `PPOInstance`."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
-        memory = jax.tree.map(lambda x: x[0], unroll.memory)
         ended = unroll.terminated | unroll.truncated
+        memory = jax.tree.map(lambda x: x[0], unroll.memory)
         # Of all rows, as the value is: layers that the two share are computed once.
         inputs = unroll.observation, memory, ended
-        distribution = self.distribution(self.policy(state), *inputs)
-        proximal = log_probs(distribution, unroll.action, valid)
+        policy = self.actor.distributions(self.policy(state), *inputs)
+        proximal = log_probs(policy, unroll.action, valid)
         log_ratio = jnp.where(valid, proximal - unroll.log_prob, 0.0)
-        rows = (unroll.reward, unroll.terminated, unroll.truncated, value)
-        advantage, correction = vtrace(
-            *rows, log_ratio, self.config.discount, self.config.gae_lambda
-        )
+        rows = unroll.reward, unroll.terminated, unroll.truncated, value
+        discounts = self.config.discount, self.config.gae_lambda
+        advantage, correction = vtrace(*rows, log_ratio, *discounts)
         weight = jnp.exp(jnp.minimum(log_ratio, jnp.log(self.config.max_weight)))
-        return Estimates(advantage, correction, proximal, weight)
-
-    def advantage(self, state: PPOState, samples: Samples) -> Array:
-        """Gives the advantages, multiplied by the samples' weights."""
-        return super().advantage(state, samples) * samples.weight
+        return advantage, correction, proximal, weight

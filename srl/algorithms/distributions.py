@@ -29,6 +29,11 @@ class Distribution:
         """Draws an action for each slot with the slot's own key: keys [B]."""
         raise NotImplementedError
 
+    def sample_and_log_prob(self, keys: Array) -> tuple[Tree, Array]:
+        """Draws an action for each slot; gives its log-probability (density), too."""
+        action = self.sample(keys)
+        return action, self.log_prob(action)
+
     def mode(self) -> Tree:
         """Gives the most probable action."""
         raise NotImplementedError

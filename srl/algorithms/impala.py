@@ -6,60 +6,61 @@ the value and the advantages of the policy for actions that an older policy took
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, ClassVar, NamedTuple
 
-from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance, log_probs
-from srl.algorithms.observing import ObservingState
-from srl.algorithms.optimizer_step import annealed_step
-from srl.algorithms.returns import sums_over, valid_rows, vtrace
+from srl.algorithms.actor_critic import ActorCritic, log_probs
+from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.normalization import Statistics
+from srl.algorithms.returns import valid_rows, vtrace
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
-from srl.core.types import Array, Metrics, Tree, Unroll
+from srl.core.settings import NotNegative, Range, ZeroToOne
+from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.networks import AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class IMPALA(ActorCritic):
+class IMPALA(Algorithm):
     """The settings of IMPALA.
 
     Unroll length, importance weights and entropy cost are of the size of the paper's (appendix D).
     The paper sums losses over a batch and takes RMSProp; here they are means, for Adam.
     """
 
-    unroll_length: int = 20
+    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 20
     """Steps that are taken with one version of the policy before they are learned from."""
-    learning_rate: Adjustable = 3e-3
+    discount: ZeroToOne = 0.99
+    """Weight of a reward one step later."""
+    network: Network = field(default_factory=AutoNetwork)
+    """Network of the policy, and of the value; by default one that fits what is observed."""
+    normalize_observations: bool = True
+    """Standardise observations by running statistics."""
+    initial_log_std: Annotated[float, Range(-10.0, 10.0)] = -0.5
+    """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
+    and 1. With 0, a third of the first actions would be out of bounds."""
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-3
     """The step size of Adam, which replaces the paper's RMSProp."""
     anneal: bool = True
     """True if the learning rate falls linearly to 0 over the run, where its length is known."""
-    max_grad_norm: Adjustable = 40.0
+    max_grad_norm: Annotated[Adjustable, Range(0.0)] = 40.0
     """The norm to which longer gradients of the mean loss are shortened, which it rarely is at 40;
     where it is small, large errors of the value hold the policy back, and what was learned is lost
     again."""
-    clip_rho: float = 1.0
+    clip_rho: NotNegative = 1.0
     """Rho-bar: the largest importance weight of the policy's and of the values' errors."""
-    clip_c: float = 1.0
+    clip_c: NotNegative = 1.0
     """C-bar: the largest factor that an importance weight has on the errors after it."""
-    vtrace_lambda: float = 1.0
+    vtrace_lambda: ZeroToOne = 1.0
     """Lambda: 1 is V-trace as it was first given, 0 the one-step temporal difference."""
-    value_cost: Adjustable = 0.5
+    value_cost: Annotated[Adjustable, Range(0.0)] = 0.5
     """The weight of the value's squared error; the paper's is 0.5 of half the squared error."""
-    entropy_cost: Adjustable = 0.01
+    entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.01
     """The weight of the entropy, which is rewarded."""
 
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **ActorCritic.limits,
-        "learning_rate": (0.0,),
-        "max_grad_norm": (0.0,),
-        "clip_rho": (0.0,),
-        "clip_c": (0.0,),
-        "vtrace_lambda": (0.0, 1.0),
-        "value_cost": (0.0,),
-        "entropy_cost": (0.0,),
-    }
-
-    adjustable = ("learning_rate", "value_cost", "entropy_cost", "max_grad_norm")
+    learns_state_value: ClassVar[bool] = True
 
     @property
     def instance(self) -> type[IMPALAInstance]:
@@ -67,35 +68,74 @@ class IMPALA(ActorCritic):
         return IMPALAInstance
 
 
+class IMPALAState(NamedTuple):
+    """The state of IMPALA's learning; see `State`."""
+
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+
+
+class Batch(NamedTuple):
+    """An unroll, and the statistics of observations with it."""
+
+    unroll: Unroll
+    observations: dict[str, Statistics]
+
+
 @dataclass(frozen=True)
-class IMPALAInstance(ActorCriticInstance[ObservingState]):
+class IMPALAInstance(Instance):
     """IMPALA for one trained policy."""
 
     config: IMPALA
 
+    @cached_property
+    def actor(self) -> ActorCritic:
+        """The policy and the value network."""
+        config = self.config
+        return ActorCritic(config.network, self.specs, self.normalizer, config.initial_log_std)
+
+    @property
+    def adam(self) -> Descent:
+        """Adam with the gradient's norm bounded."""
+        return clipped(self.config.max_grad_norm, optax.scale_by_adam(eps=1e-5))
+
     @property
     def chunk(self) -> int:
         """A policy with memory is learned from over whole unrolls."""
-        return self.config.unroll_length if self.network.memory else 0
+        return self.config.unroll_length if self.config.network.memory else 0
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam with the gradient's norm bounded; the learning rate comes later."""
-        clip = optax.clip_by_global_norm(self.config.max_grad_norm)
-        return optax.flatten(optax.chain(clip, optax.scale_by_adam(eps=1e-5)))
+    def init(self, key: Array) -> IMPALAState:
+        """Draws parameters; nothing is normalised yet."""
+        params_key, learning_key = jax.random.split(key)
+        params = self.actor.init(params_key)
+        return IMPALAState(
+            params=params,
+            optimizer=self.adam.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+        )
 
-    def gradient(self, state: ObservingState, batch: Unroll, round: Array) -> dict[str, Any]:
-        """Gives the sums over the batch: of the loss's gradient, and of metrics."""
-        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, batch)
-        count = jnp.sum(valid_rows(batch.terminated, batch.truncated), dtype=jnp.float32)
-        return {"gradient": gradient, "metrics": metrics, "count": count}
+    def policy(self, state: IMPALAState) -> Policy:
+        """Gives the policy's parameters and the statistics of observations."""
+        return Policy(state.params["policy"], state.observations)
 
-    def loss(self, params: Tree, state: ObservingState, unroll: Unroll) -> tuple[Array, Metrics]:
-        """Policy gradient, value and entropy terms (Espeholt et al., 2018, section 4.2), summed.
+    def prepare(
+        self, state: IMPALAState, replay: Tree, unroll: Unroll, total: Total
+    ) -> tuple[IMPALAState, Tree, Batch]:
+        """Adds the unroll to the statistics of observations."""
+        observations = self.normalizer.seen(state.observations, unroll, total)
+        return state, replay, Batch(unroll, observations)
+
+    def loss(self, params: Tree, state: IMPALAState, unroll: Unroll) -> tuple[Array, Metrics]:
+        """Policy gradient, value and entropy terms (Espeholt et al., 2018, section 4.2), [T, B].
 
         Args:
             params: Of the policy and of the value.
-            state: Its statistics are looked at.
+            state: Its statistics are used.
             unroll: Rows [T + 1, B, ...].
         """
         config = self.config
@@ -103,29 +143,46 @@ class IMPALAInstance(ActorCriticInstance[ObservingState]):
         ended = jnp.logical_or(unroll.terminated, unroll.truncated)
         memory = {
             "policy": jax.tree.map(lambda x: x[0], unroll.memory),
-            "value": self.value_memory(unroll),
+            "value": self.actor.value_memory(unroll),
         }
-        inputs = params, state.observations, unroll.observation, memory, ended
-        distribution, value = self.evaluate(*inputs)
-        log_prob = log_probs(distribution, unroll.action, valid)
-        log_ratio = jnp.where(valid, log_prob - unroll.log_prob, 0.0)
+        inputs = unroll.observation, memory, ended
+        policy, value = self.actor.distributions_and_values(params, state.observations, *inputs)
+        log_prob = log_probs(policy, unroll.action, valid)
+        log_ratio = jax.lax.stop_gradient(jnp.where(valid, log_prob - unroll.log_prob, 0.0))
 
         rows = unroll.reward, unroll.terminated, unroll.truncated, jax.lax.stop_gradient(value)
-        fixed = jax.lax.stop_gradient(log_ratio)
-        clips = config.clip_rho, config.clip_c
-        advantage, correction = vtrace(*rows, fixed, config.discount, config.vtrace_lambda, *clips)
-        weight = jnp.minimum(jnp.exp(fixed), config.clip_rho)
-        error = value[:-1] - jax.lax.stop_gradient(value[:-1]) - correction
-        metrics = {
-            "policy_loss": -weight * advantage * log_prob,
-            "value_loss": jnp.square(error),
-            "entropy": distribution.entropy()[:-1],
-            "importance": weight,
-        }
-        sums = sums_over(valid, metrics)
-        value_loss = config.value_cost * sums["value_loss"]
-        return sums["policy_loss"] + value_loss - config.entropy_cost * sums["entropy"], sums
+        lambda_and_clips = config.vtrace_lambda, config.clip_rho, config.clip_c
+        advantage, correction = vtrace(*rows, log_ratio, config.discount, *lambda_and_clips)
+        rho = jnp.minimum(jnp.exp(log_ratio), config.clip_rho)
+        policy_loss = -rho * advantage * log_prob
+        value_target = jax.lax.stop_gradient(value[:-1]) + correction
+        value_loss = jnp.square(value[:-1] - value_target)
+        entropy = policy.entropy()[:-1]
 
-    def update(self, state: ObservingState, sums: Any) -> tuple[ObservingState, Metrics]:
-        """Takes one step of Adam."""
-        return annealed_step(self, state, sums)
+        loss = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+        return loss, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "importance": rho,
+        }
+
+    def gradient_step(
+        self, state: IMPALAState, batch: Batch, step: Array, total: Total
+    ) -> tuple[IMPALAState, Metrics]:
+        """Takes a step of Adam on the whole batch."""
+        valid = valid_rows(batch.unroll.terminated, batch.unroll.truncated)
+        loss = lambda params: self.loss(params, state, batch.unroll)  # noqa: E731
+        sums, _ = gradient_sums(loss, state.params, valid)
+        gradient, metrics = total(sums).mean()
+        rate = learning_rate(self.config, state.n, self.updates)
+        params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
+        metrics["grad_norm"] = jnp.linalg.norm(gradient)
+        return state._replace(params=params, optimizer=optimizer), metrics
+
+    def finish(
+        self, state: IMPALAState, replay: Tree, batch: Batch, metrics: Metrics
+    ) -> tuple[IMPALAState, Tree, Metrics]:
+        """Takes in the statistics of observations, and counts the update."""
+        learned = state._replace(observations=batch.observations)
+        return super().finish(learned, replay, batch, metrics)

@@ -8,124 +8,84 @@ alone, however slots are spread.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from srl.algorithms.algorithm import State
-from srl.algorithms.observing import ObservingAlgorithm
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.types import Array, Metrics, Tree
+from srl.core.types import Array, Tree
 from srl.dataflow.trace import trace
-from srl.networks import PolicyAndValue
 
 # Of a batch, where the number of minibatches is left to be chosen.
 MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64
 
 
-@dataclass(frozen=True)
-class Minibatched(ObservingAlgorithm):
-    """Settings of learning that goes through each batch several times, in minibatches."""
-
-    epochs: int = 1
-    """Passes of learning through each batch."""
-    minibatches: int = 0
-    """The number of parts of a batch, each for one gradient step; it divides the unroll length.
-    0 chooses up to 32, of 64 steps or more each."""
-    chunk: int = 8
-    """Steps that a network with memory learns from in sequence; not used without memory."""
-
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **ObservingAlgorithm.limits,
-        "epochs": (1,),
-        "minibatches": (0,),
-        "chunk": (1,),
-    }
-
-    def validate(self) -> None:
-        """Raises UserError where settings are out of their limits or do not fit each other."""
-        super().validate()
-        remembers = bool(self.network.memory)
-        unit = (self.minibatches or 1) * self._step
-        for unrolled in trace(self).unrolls:
-            if unrolled.length % unit == 0:
-                continue
-            chunks = f", chunk={self.chunk}, and a network with memory" if remembers else ""
-            raise UserError(
-                f"{type(self).__name__} with unroll_length={unrolled.length}, "
-                f"minibatches={self.minibatches or 1}{chunks}: "
-                f"minibatches{' * chunk' if remembers else ''} must divide the unroll "
-                f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
-            )
-
-    def settled(self, num_envs: int = 64) -> Self:
-        """Gives the settings with the number of minibatches, where that is 0."""
-        if self.minibatches:
-            return self
-        length = math.gcd(*(unrolled.length for unrolled in trace(self).unrolls))
-        most = min(MOST_MINIBATCHES, max(num_envs * length // LEAST_SAMPLES, 1))
-        fitting = [n for n in range(1, most + 1) if length // self._step % n == 0]
-        return replace(self, minibatches=fitting[-1])
-
-    @property
-    def _step(self) -> int:
-        """Steps of a slot that stay together in a minibatch."""
-        return self.chunk if self.network.memory else 1
+def expect_minibatches_fit(config: Any) -> None:
+    """Raises UserError where minibatches, and chunks, do not divide the unroll length."""
+    has_memory = bool(config.network.memory)
+    unit = (config.minibatches or 1) * chunk_length(config)
+    for unrolled in trace(config).unrolls:
+        if unrolled.length % unit == 0:
+            continue
+        chunks = f", chunk={config.chunk}, and a network with memory" if has_memory else ""
+        raise UserError(
+            f"{type(config).__name__} with unroll_length={unrolled.length}, "
+            f"minibatches={config.minibatches or 1}{chunks}: "
+            f"minibatches{' * chunk' if has_memory else ''} must divide the unroll "
+            f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
+        )
 
 
-class MinibatchedInstance:
-    """Takes a gradient step for each minibatch; an algorithm adds `loss`."""
+def fitting_minibatches(config: Any, num_envs: int) -> int:
+    """Chooses the number of minibatches: the most that leave enough samples in each."""
+    length = math.gcd(*(unrolled.length for unrolled in trace(config).unrolls))
+    most = min(MOST_MINIBATCHES, max(num_envs * length // LEAST_SAMPLES, 1))
+    step = chunk_length(config)
+    return max(n for n in range(1, most + 1) if length // step % n == 0)
 
-    config: Minibatched
-    network: PolicyAndValue
-    loss: Callable[..., tuple[Array, Metrics]]
-    """(params, state, samples, memory) to the summed loss, and metrics, summed, too."""
 
-    @property
-    def chunk(self) -> int:
-        """Steps of a policy with memory that are learned from in sequence."""
-        return self.config.chunk if self.network.memory else 0
-
-    @property
-    def rounds(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.config.epochs * self.config.minibatches
-
-    def gradient(self, state: Any, batch: Batch, round: Array) -> dict[str, Any]:
-        """Gives the sums over a minibatch: of the loss's gradient, and of metrics."""
-        settings = self.config.epochs, self.config.minibatches, self.chunk or 1
-        samples, memory = minibatch(batch, state, round, *settings)
-        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, samples, memory)
-        count = jnp.sum(samples.valid, dtype=jnp.float32)
-        return {"gradient": gradient, "metrics": metrics, "count": count}
+def chunk_length(config: Any) -> int:
+    """Steps of a slot that stay together in a minibatch."""
+    return config.chunk if config.network.memory else 1
 
 
 class Batch(NamedTuple):
-    """An unroll measured by `measure`, to be learned from in minibatches."""
+    """Steps of an unroll, to be learned from in minibatches."""
 
     samples: Any  # [T, B, ...]; their field `valid` is bool [T, B]
     memory: Tree  # [T / length, B, ...], before the first step of each chunk
     slot: Array  # int32 [B]
+    once: Any = ()  # of the whole batch
 
 
-def minibatch(
-    batch: Batch, state: State, round: Array, epochs: int, parts: int, length: int
-) -> tuple[Any, Tree]:
-    """Gives the samples of a round, [length, S, ...], and the memories before them, [S, ...].
+@dataclass(frozen=True)
+class Minibatches:
+    """The minibatches of all gradient steps of an update."""
 
-    Args:
-        batch: Of T steps and B slots.
-        state: Its key, and the number of updates, say which steps are together.
-        round: int32 [], below epochs * parts.
-        epochs: How often learning goes through the batch.
-        parts: Minibatches of an epoch.
-        length: Steps of a chunk.
-    """
-    epoch, number = round // parts, round % parts
-    key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.n * epochs + epoch)
-    drawn = draw(key, batch.slot, len(batch.samples.valid), parts, length, number)
-    return drawn.steps(batch.samples), drawn.starts(batch.memory)
+    epochs: int
+    parts: int
+    """Minibatches of an epoch."""
+    length: int
+    """Steps of a chunk."""
+
+    @property
+    def gradient_steps(self) -> int:
+        """One for each minibatch of each epoch."""
+        return self.epochs * self.parts
+
+    def draw(self, batch: Batch, state: Any, step: Array) -> tuple[Any, Tree]:
+        """Gives the samples of a gradient step, [length, S, ...], and the memories before them.
+
+        Args:
+            batch: Of T steps and B slots.
+            state: The key and the number of updates in it say which steps are together.
+            step: int32 [], which of the `gradient_steps`.
+        """
+        epoch, number = step // self.parts, step % self.parts
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.n * self.epochs + epoch)
+        steps = len(batch.samples.valid)
+        drawn = draw(key, batch.slot, steps, self.parts, self.length, number)
+        return drawn.steps(batch.samples), drawn.starts(batch.memory)
 
 
 class Minibatch(NamedTuple):

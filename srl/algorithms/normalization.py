@@ -5,14 +5,15 @@ Statistics are parameters: they change only in `learn`, in slot order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from srl.algorithms.algorithm import State
+from srl.algorithms.returns import valid_rows
 from srl.core.lazy import jnp
 from srl.core.spaces import Space, is_mask, is_picture, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree, names_of
-from srl.core.types import Array, Tree
+from srl.core.types import Array, Tree, Unroll
 
 EPSILON = 1e-8
 ScaledBytes = Literal["pictures", "all", "none"]
@@ -30,15 +31,6 @@ class Statistics(NamedTuple):
 def no_statistics(shape: tuple[int, ...] = ()) -> Statistics:
     """Gives the statistics of nothing: normalising with them changes nothing."""
     return Statistics(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
-
-
-class Observing(State, Protocol):
-    """A state that holds statistics of observations."""
-
-    @property
-    def observations(self) -> dict[str, Statistics]:
-        """The statistics of observations, by the leaf's name."""
-        ...
 
 
 class Moments(NamedTuple):
@@ -155,6 +147,20 @@ class ObservationNormalizer:
     ) -> dict[str, Statistics]:
         """Adds what was measured of them to the statistics."""
         return {name: merge(old, sums[name]) for name, old in statistics.items()}
+
+    def seen(
+        self, statistics: dict[str, Statistics], unroll: Unroll, total: Callable[[Tree], Tree]
+    ) -> dict[str, Statistics]:
+        """Gives the statistics with the observations of an unroll, and of its other slots.
+
+        Args:
+            statistics: Of earlier unrolls.
+            unroll: The slots that are here.
+            total: Adds sums to those of the slots that are elsewhere.
+        """
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        observation = map_tree(lambda x: x[:-1], unroll.observation)
+        return self.update(statistics, total(self.measure(statistics, observation, valid)))
 
     def normalize(self, statistics: dict[str, Statistics], observation: Tree) -> Tree:
         """Gives the observation as networks take it, for any leading axes."""

@@ -7,12 +7,20 @@ in chunks of `chunk` steps, each from the memory that acting had at its first st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, ClassVar, NamedTuple, Self
 
-from srl.algorithms.actor_critic import ActorCritic, ActorCriticInstance
-from srl.algorithms.minibatches import Batch, Minibatched, MinibatchedInstance
+from srl.algorithms.actor_critic import ActorCritic
+from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.minibatches import (
+    Batch,
+    Minibatches,
+    chunk_length,
+    expect_minibatches_fit,
+    fitting_minibatches,
+)
 from srl.algorithms.normalization import (
     Statistics,
     merge,
@@ -22,86 +30,78 @@ from srl.algorithms.normalization import (
     standardize,
     unstandardize,
 )
-from srl.algorithms.optimizer_step import annealed_step, learning_rate
-from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
+from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
-from srl.core.types import Array, Metrics, Tree, Unroll
+from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
+from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.networks import AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class PPO(ActorCritic, Minibatched):
+class PPO(Algorithm):
     """The settings of proximal policy optimisation.
 
     The defaults are published ones for continuous actions (docs/results/ppo.md), and serve discrete
     ones as well.
     """
 
-    epochs: int = 10
+    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 32
+    """Steps that are taken with one version of the policy before they are learned from."""
+    discount: ZeroToOne = 0.99
+    """Weight of a reward one step later."""
+    network: Network = field(default_factory=AutoNetwork)
+    """Network of the policy, and of the value; by default one that fits what is observed."""
+    normalize_observations: bool = True
+    """Standardise observations by running statistics."""
+    initial_log_std: Annotated[float, Range(-10.0, 10.0)] = -0.5
+    """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
+    and 1. With 0, a third of the first actions would be out of bounds."""
+    epochs: AtLeastOne = 10
     """Passes of learning through each batch."""
-    learning_rate: Adjustable = 3e-4
+    minibatches: Annotated[int, Range(0)] = 0
+    """The number of parts of a batch, each for one gradient step; it divides the unroll length.
+    0 chooses up to 32, of 64 steps or more each."""
+    chunk: AtLeastOne = 8
+    """Steps that a network with memory learns from in sequence; not used without memory."""
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of Adam."""
     anneal: bool = True
     """True if the learning rate falls linearly to 0 over the run, where its length is known."""
-    adam_epsilon: float = 1e-5
+    adam_epsilon: NotNegative = 1e-5
     """A number that is added to Adam's denominator."""
-    max_grad_norm: Adjustable = 0.5
+    max_grad_norm: Annotated[Adjustable, Range(0.0)] = 0.5
     """The norm to which longer gradients are shortened."""
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
     """The share of the parameters that is added to the gradient, after its norm is bounded."""
-    gae_lambda: float = 0.95
+    gae_lambda: ZeroToOne = 0.95
     """Lambda of the advantages: 0 gives one-step ones, 1 Monte Carlo ones."""
-    clip: Adjustable = 0.2
+    clip: Annotated[Adjustable, Range(0.0)] = 0.2
     """The distance of the probability ratio from 1 beyond which it earns nothing more."""
-    value_cost: Adjustable = 0.5
+    value_cost: Annotated[Adjustable, Range(0.0)] = 0.5
     """The weight of the value loss."""
-    entropy_cost: Adjustable = 0.0
+    entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.0
     """The weight of the entropy, which is rewarded."""
     normalize_values: bool = True
     """True if the value network predicts returns standardised by running statistics."""
     normalize_advantages: bool = True
     """True if the advantages of each batch are standardised."""
 
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **ActorCritic.limits,
-        **Minibatched.limits,
-        "learning_rate": (0.0,),
-        "adam_epsilon": (0.0,),
-        "max_grad_norm": (0.0,),
-        "weight_decay": (0.0,),
-        "gae_lambda": (0.0, 1.0),
-        "clip": (0.0,),
-        "value_cost": (0.0,),
-        "entropy_cost": (0.0,),
-    }
+    learns_state_value: ClassVar[bool] = True
 
-    adjustable = ("learning_rate", "clip", "value_cost", "entropy_cost", "max_grad_norm")
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        expect_minibatches_fit(self)
+
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with the number of minibatches, where that is 0."""
+        return replace(self, minibatches=self.minibatches or fitting_minibatches(self, num_envs))
 
     @property
     def instance(self) -> type[PPOInstance]:
         """The functions of PPO."""
         return PPOInstance
-
-
-class Estimates(NamedTuple):
-    """The estimates for each step of an unroll, [T, B], computed once, before any gradient step."""
-
-    advantage: Array
-    correction: Array  # the value target's difference to the value
-    log_prob: Array  # of the policy that the probability ratio is to
-    weight: Tree = ()  # of the sample, where an algorithm weights them
-
-
-class Samples(NamedTuple):
-    """Steps to learn from, [T, B, ...]; numbers at rows that are not valid are 0."""
-
-    observation: Tree
-    action: Tree
-    log_prob: Array  # of the policy that the probability ratio is to
-    weight: Tree  # of the sample, where an algorithm weights them; else ()
-    advantage: Array
-    target: Array  # of the value network, in the reward's scale
-    valid: Array  # bool
 
 
 class PPOState(NamedTuple):
@@ -112,143 +112,202 @@ class PPOState(NamedTuple):
     key: Array
     n: Array
     observations: dict[str, Statistics]
-    values: Statistics  # of value targets
-    advantages: Statistics  # of the present batch
+    returns: Statistics  # of value targets
+
+
+class Samples(NamedTuple):
+    """Steps to learn from, [T, B, ...]; numbers at rows that are not valid are 0."""
+
+    observation: Tree
+    action: Tree
+    log_prob: Array  # of the policy that the probability ratio is to
+    advantage: Array
+    target: Array  # of the value network
+    valid: Array  # bool
+
+
+class Once(NamedTuple):
+    """Results for a whole batch."""
+
+    observations: dict[str, Statistics]  # with those of the batch
+    explained_variance: Array  # of the value targets, by the values
 
 
 @dataclass(frozen=True)
-class PPOInstance(MinibatchedInstance, ActorCriticInstance[PPOState]):
+class PPOInstance(Instance):
     """PPO for one trained policy."""
 
     config: PPO
 
+    @cached_property
+    def actor(self) -> ActorCritic:
+        """The policy and the value network."""
+        config = self.config
+        return ActorCritic(config.network, self.specs, self.normalizer, config.initial_log_std)
+
     @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam with the gradient's norm bounded; the learning rate comes later."""
-        decay = self.config.weight_decay
-        steps = [
-            optax.clip_by_global_norm(self.config.max_grad_norm),
-            *([optax.add_decayed_weights(decay)] if decay else []),
-            optax.scale_by_adam(eps=self.config.adam_epsilon),
-        ]
-        # One vector compiles, and runs, faster than many arrays.
-        return optax.flatten(optax.chain(*steps))
+    def adam(self) -> Descent:
+        """Adam with the gradient's norm bounded."""
+        config = self.config
+        decay = optax.add_decayed_weights(config.weight_decay)
+        adam = optax.scale_by_adam(eps=config.adam_epsilon)
+        steps = (decay, adam) if config.weight_decay else (adam,)
+        return clipped(config.max_grad_norm, *steps)
+
+    @property
+    def minibatches(self) -> Minibatches:
+        """The division of batches."""
+        config = self.config
+        return Minibatches(config.epochs, config.minibatches, chunk_length(config))
+
+    @property
+    def chunk(self) -> int:
+        """Steps of a policy with memory that are learned from in sequence."""
+        return self.config.chunk if self.config.network.memory else 0
+
+    @property
+    def gradient_steps(self) -> int:
+        """One for each minibatch of each epoch."""
+        return self.minibatches.gradient_steps
 
     def init(self, key: Array) -> PPOState:
         """Draws parameters; nothing is normalised yet."""
-        fields = super().init(key)._asdict()
-        return PPOState(**fields, values=no_statistics(), advantages=no_statistics())
-
-    def measure(self, state: PPOState, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
-        """Computes advantages and value targets, and their moments and those of observations."""
-        _, sums = super().measure(state, unroll)
-        valid = valid_rows(unroll.terminated, unroll.truncated)
-        value, value_memory = self._values(state, unroll)
-        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
-        advantage, correction, log_prob, weight = self.estimate(state, unroll, value)
-        target = correction + value[:-1]
-        batch = Batch(
-            samples=Samples(
-                observation=observation,
-                action=zero_unless(valid, unroll.action),
-                log_prob=zero_unless(valid, log_prob),
-                weight=weight,
-                advantage=zero_unless(valid, advantage),
-                target=zero_unless(valid, target),
-                valid=valid,
-            ),
-            memory={"policy": unroll.memory, "value": value_memory},
-            slot=unroll.slot,
+        params_key, learning_key = jax.random.split(key)
+        params = self.actor.init(params_key)
+        return PPOState(
+            params=params,
+            optimizer=self.adam.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+            returns=no_statistics(),
         )
-        return batch, {
-            **sums,
-            "values": moments(target, valid, state.values.mean),
-            "advantages": moments(advantage, valid, state.advantages.mean),
-            "errors": moments(correction, valid, jnp.zeros(())),
-        }
 
-    def estimate(self, state: PPOState, unroll: Unroll, value: Array) -> Estimates:
+    def policy(self, state: PPOState) -> Policy:
+        """Gives the policy's parameters and the statistics of observations."""
+        return Policy(state.params["policy"], state.observations)
+
+    def prepare(
+        self, state: PPOState, replay: Tree, unroll: Unroll, total: Total
+    ) -> tuple[PPOState, Tree, Batch]:
+        """Computes advantages and value targets, and takes in their moments."""
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        value, memories = self.values(state, unroll)
+        advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
+        target = correction + value[:-1]
+        observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
+
+        sums = total(
+            {
+                "observations": self.normalizer.measure(state.observations, observation, valid),
+                "returns": moments(target, valid, state.returns.mean),
+                "advantages": moments(advantage, valid, jnp.zeros(())),
+                "errors": moments(correction, valid, jnp.zeros(())),
+            }
+        )
+        returns = merge(state.returns, sums["returns"])
+        if self.config.normalize_values:
+            target = standardize(returns, target)
+        if self.config.normalize_advantages:
+            mean, variance = spread(sums["advantages"])
+            advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
+
+        samples = Samples(
+            observation=observation,
+            action=zero_unless(valid, unroll.action),
+            log_prob=zero_unless(valid, log_prob),
+            advantage=zero_unless(valid, advantage * weight),
+            target=zero_unless(valid, target),
+            valid=valid,
+        )
+        unexplained = spread(sums["errors"])[1] / jnp.maximum(spread(sums["returns"])[1], 1e-8)
+        once = Once(
+            observations=self.normalizer.update(state.observations, sums["observations"]),
+            explained_variance=1 - unexplained,
+        )
+        memory = {"policy": unroll.memory, "value": memories}
+        return state._replace(returns=returns), replay, Batch(samples, memory, unroll.slot, once)
+
+    def values(self, state: PPOState, unroll: Unroll) -> tuple[Array, Tree]:
+        """Gives the value of every row, and the value network's own memory at chunk starts."""
+        ended = unroll.terminated | unroll.truncated
+        inputs = unroll.observation, self.actor.value_memory(unroll), ended
+        value, memories = self.actor.values(state.params, state.observations, *inputs)
+        if self.config.normalize_values:
+            value = unstandardize(state.returns, value)
+        own = () if self.actor.network.shared else memories
+        return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], own)
+
+    def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> tuple[Array, ...]:
         """Gives the generalized advantages, and the probabilities with which actions were drawn.
 
         Args:
             state: What was learned before.
             unroll: The slots of the batch that are here.
             value: float32 [T + 1, B], of every row.
-        """
-        rows = (unroll.reward, unroll.terminated, unroll.truncated, value)
-        advantage = generalized_advantages(*rows, self.config.discount, self.config.gae_lambda)
-        return Estimates(advantage, advantage, unroll.log_prob)
 
-    def adapt(self, state: PPOState, sums: Any) -> PPOState:
-        """Adds the targets to the statistics of values; notes those of the advantages."""
-        return state._replace(
-            values=merge(state.values, sums["values"]),
-            advantages=merge(state.advantages._replace(count=jnp.zeros(())), sums["advantages"]),
-        )
+        Returns:
+            Of each step, float32 [T, B] each: the advantage, the value target's difference to the
+            value, the log-probability that the probability ratio is to, and the weight.
+        """
+        rows = unroll.reward, unroll.terminated, unroll.truncated, value
+        advantage = generalized_advantages(*rows, self.config.discount, self.config.gae_lambda)
+        return advantage, advantage, unroll.log_prob, jnp.ones(())
 
     def loss(
         self, params: Tree, state: PPOState, samples: Samples, memory: dict[str, Tree]
     ) -> tuple[Array, Metrics]:
-        """Clipped surrogate, value and entropy terms (Schulman et al., 2017, eq. 9), summed.
+        """Clipped surrogate, value and entropy terms (Schulman et al., 2017, eq. 9), [L, S].
 
         Args:
             params: Of the policy and of the value.
             state: Its statistics are used.
-            samples: [L, B, ...]
-            memory: [B, ...] of the policy and of the value, before the first row.
+            samples: [L, S, ...]
+            memory: [S, ...] of the policy and of the value, before the first row.
         """
-        config, ended = self.config, ~samples.valid
-        inputs = params, state.observations, samples.observation, memory, ended
-        distribution, value = self.evaluate(*inputs)
-        log_prob = distribution.log_prob(samples.action)
-        log_ratio = jnp.where(samples.valid, log_prob - samples.log_prob, 0)
+        config = self.config
+        inputs = samples.observation, memory, ~samples.valid
+        policy, value = self.actor.distributions_and_values(params, state.observations, *inputs)
+        log_ratio = jnp.where(samples.valid, policy.log_prob(samples.action) - samples.log_prob, 0)
         ratio = jnp.exp(log_ratio)
-        clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
-        advantage = self.advantage(state, samples)
-        surrogate = jnp.minimum(ratio * advantage, clipped * advantage)
+        clipped_ratio = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+        surrogate = jnp.minimum(ratio * samples.advantage, clipped_ratio * samples.advantage)
+        value_loss = jnp.square(value - samples.target)
+        entropy = policy.entropy()
 
-        target = samples.target
-        if config.normalize_values:
-            target = standardize(state.values, target)
-
-        metrics = {
+        loss = -surrogate + config.value_cost * value_loss - config.entropy_cost * entropy
+        return loss, {
             "policy_loss": -surrogate,
-            "value_loss": jnp.square(value - target),
-            "entropy": distribution.entropy(),
+            "value_loss": value_loss,
+            "entropy": entropy,
             "approx_kl": ratio - 1 - log_ratio,
             "clipfrac": jnp.abs(ratio - 1) > config.clip,
         }
-        sums = sums_over(samples.valid, metrics)
-        value_loss = config.value_cost * sums["value_loss"]
-        return sums["policy_loss"] + value_loss - config.entropy_cost * sums["entropy"], sums
 
-    def advantage(self, state: PPOState, samples: Samples) -> Array:
-        """Gives the advantages that the surrogate is computed with, standardised as configured."""
-        if not self.config.normalize_advantages:
-            return samples.advantage
-        mean, variance = state.advantages.mean, state.advantages.variance
-        return (samples.advantage - mean) / (jnp.sqrt(variance) + 1e-8)
+    def gradient_step(
+        self, state: PPOState, batch: Batch, step: Array, total: Total
+    ) -> tuple[PPOState, Metrics]:
+        """Takes a step of Adam on one minibatch."""
+        samples, memory = self.minibatches.draw(batch, state, step)
+        loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
+        sums, _ = gradient_sums(loss, state.params, samples.valid)
+        gradient, metrics = total(sums).mean()
+        rate = learning_rate(self.config, state.n, self.updates)
+        params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
+        metrics["grad_norm"] = jnp.linalg.norm(gradient)
+        return state._replace(params=params, optimizer=optimizer), metrics
 
-    def update(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
-        """Takes one step of Adam, with the gradient's norm bounded."""
-        return annealed_step(self, state, sums)
-
-    def finish(self, state: PPOState, sums: Any) -> tuple[PPOState, Metrics]:
-        """Adds the batch to the statistics of observations and counts the update."""
-        _, variance = spread(sums["values"])
-        _, unexplained = spread(sums["errors"])
-        metrics = {
-            "explained_variance": 1 - unexplained / jnp.maximum(variance, 1e-8),
-            "learning_rate": learning_rate(self.config, state.n, self.updates),
-        }
-        return super().finish(state, sums)[0], metrics
-
-    def _values(self, state: PPOState, unroll: Unroll) -> tuple[Array, Tree]:
-        """Gives the value of every row, and the value network's own memory at chunk starts."""
-        ended = unroll.terminated | unroll.truncated
-        inputs = (unroll.observation, self.value_memory(unroll), ended)
-        value, memories = self.value(state.params, state.observations, *inputs)
-        if self.config.normalize_values:
-            value = unstandardize(state.values, value)
-        own = () if self.network.shared else memories
-        return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], own)
+    def finish(
+        self, state: PPOState, replay: Tree, batch: Batch, metrics: Metrics
+    ) -> tuple[PPOState, Tree, Metrics]:
+        """Takes in the statistics of observations, and counts the update."""
+        learned = state._replace(n=state.n + 1, observations=batch.once.observations)
+        return (
+            learned,
+            replay,
+            {
+                **jax.tree.map(jnp.mean, metrics),
+                "explained_variance": batch.once.explained_variance,
+                "learning_rate": learning_rate(self.config, state.n, self.updates),
+            },
+        )

@@ -7,46 +7,79 @@ normalisation keeps the values from diverging. A network with memory is learned 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, NamedTuple, Self
 
-from srl.algorithms.minibatches import Batch, Minibatched, MinibatchedInstance
-from srl.algorithms.observing import ObservingState
-from srl.algorithms.optimizer_step import annealed_step
-from srl.algorithms.q_learning import QInstance, QLearning, chosen
-from srl.algorithms.returns import generalized_advantages, sums_over, valid_rows, zero_unless
+from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.distributions import any_allowed
+from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.minibatches import (
+    Batch,
+    Minibatches,
+    chunk_length,
+    expect_minibatches_fit,
+    fitting_minibatches,
+)
+from srl.algorithms.normalization import Statistics
+from srl.algorithms.q_network import QNetwork, epsilon, q_network
+from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
+from srl.algorithms.value_heads import MeanHead, chosen
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
-from srl.core.types import Array, Metrics, Tree, Unroll
+from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
+from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class PQN(QLearning, Minibatched):
+class PQN(Algorithm):
     """The settings of PQN."""
 
-    unroll_length: int = 16
+    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 16
     """Steps that are taken with one version of the network before they are learned from."""
-    epochs: int = 4
+    discount: ZeroToOne = 0.99
+    """Weight of a reward one step later."""
+    network: Network = field(
+        default_factory=lambda: AutoNetwork(MLP(width=128, activation="relu"), layer_norm=True)
+    )
+    """Network of the action values; by default chosen by what is observed."""
+    normalize_observations: bool = False
+    """Standardise observations by running statistics, which moves the values of all actions."""
+    epsilon_start: ZeroToOne = 1.0
+    """The share of actions that are drawn at random in the beginning."""
+    epsilon_end: ZeroToOne = 0.05
+    """The share of random actions after exploration; without a known length of the run, it is so
+    from the start."""
+    exploration: ZeroToOne = 0.2
+    """The part of the run in which the share falls linearly from the one to the other."""
+    epsilon_spread: NotNegative = 0.0
+    """The difference between slots: slot i of N draws the share to the power of
+    1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et al., 2018, with 7 and a share of 0.4)."""
+    epochs: AtLeastOne = 4
     """Passes of learning through each batch."""
-    learning_rate: Adjustable = 1e-3
+    minibatches: Annotated[int, Range(0)] = 0
+    """The number of parts of a batch, each for one gradient step; it divides the unroll length.
+    0 chooses up to 32, of 64 steps or more each."""
+    chunk: AtLeastOne = 8
+    """Steps that a network with memory learns from in sequence; not used without memory."""
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of RAdam."""
     anneal: bool = True
     """True if the learning rate falls linearly to 0 over the run, where its length is known."""
-    max_grad_norm: Adjustable = 10.0
+    max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
     """The norm to which longer gradients are shortened."""
-    q_lambda: float = 0.65
+    q_lambda: ZeroToOne = 0.65
     """Lambda of the returns: 0 gives one-step targets, 1 Monte Carlo ones with bootstrap."""
 
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **QLearning.limits,
-        **Minibatched.limits,
-        "learning_rate": (0.0,),
-        "max_grad_norm": (0.0,),
-        "q_lambda": (0.0, 1.0),
-    }
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        expect_minibatches_fit(self)
 
-    adjustable = ("learning_rate", "max_grad_norm")
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with the number of minibatches, where that is 0."""
+        return replace(self, minibatches=self.minibatches or fitting_minibatches(self, num_envs))
 
     @property
     def instance(self) -> type[PQNInstance]:
@@ -54,7 +87,17 @@ class PQN(QLearning, Minibatched):
         return PQNInstance
 
 
-class ValueSamples(NamedTuple):
+class PQNState(NamedTuple):
+    """The state of PQN's learning; see `State`."""
+
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+
+
+class Samples(NamedTuple):
     """Steps to learn from, [T, B, ...]."""
 
     observation: Tree
@@ -64,55 +107,114 @@ class ValueSamples(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PQNInstance(MinibatchedInstance, QInstance[ObservingState]):
+class PQNInstance(Instance):
     """PQN for one trained policy."""
 
     config: PQN
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """RAdam with the gradient's norm bounded; the learning rate comes later."""
-        clip = optax.clip_by_global_norm(self.config.max_grad_norm)
-        return optax.flatten(optax.chain(clip, optax.scale_by_radam()))
+    def __post_init__(self) -> None:
+        """Raises UserError for actions that are not one choice."""
+        _ = self.actor
 
-    def measure(self, state: ObservingState, unroll: Unroll) -> tuple[Batch, dict[str, Any]]:
+    @cached_property
+    def actor(self) -> QNetwork:
+        """The network of action values."""
+        return q_network(self.config, self.specs, self.normalizer, MeanHead)
+
+    @property
+    def radam(self) -> Descent:
+        """RAdam with the gradient's norm bounded."""
+        return clipped(self.config.max_grad_norm, optax.scale_by_radam())
+
+    @property
+    def minibatches(self) -> Minibatches:
+        """The division of batches."""
+        config = self.config
+        return Minibatches(config.epochs, config.minibatches, chunk_length(config))
+
+    @property
+    def chunk(self) -> int:
+        """Steps of a network with memory that are learned from in sequence."""
+        return self.config.chunk if self.config.network.memory else 0
+
+    @property
+    def gradient_steps(self) -> int:
+        """One for each minibatch of each epoch."""
+        return self.minibatches.gradient_steps
+
+    def init(self, key: Array) -> PQNState:
+        """Draws parameters; nothing is normalised yet."""
+        params_key, learning_key = jax.random.split(key)
+        params = self.actor.init(params_key)
+        return PQNState(
+            params=params,
+            optimizer=self.radam.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+        )
+
+    def policy(self, state: PQNState) -> Policy:
+        """Gives the network's parameters, epsilon, and the statistics of observations."""
+        share = epsilon(self.config, state.n, self.updates, self.slots)
+        return Policy({"network": state.params, "epsilon": share}, state.observations)
+
+    def prepare(
+        self, state: PQNState, replay: Tree, unroll: Unroll, total: Total
+    ) -> tuple[PQNState, Tree, Batch]:
         """Computes the targets, Q(lambda) returns by the best actions (Gallici et al., eq. 8)."""
-        _, sums = super().measure(state, unroll)
         valid = valid_rows(unroll.terminated, unroll.truncated)
         ended = unroll.terminated | unroll.truncated
         memory = jax.tree.map(lambda x: x[0], unroll.memory)
-        values = self.values(state.params, state.observations, unroll.observation, memory, ended)
-        best = jnp.where(self.possible(unroll.observation), jnp.max(values, axis=-1), 0.0)
-        rows = (unroll.reward, unroll.terminated, unroll.truncated, best)
+        inputs = state.observations, unroll.observation, memory, ended
+        values = jnp.max(self.actor.values(state.params, *inputs), axis=-1)
+        best = jnp.where(any_allowed(unroll.observation), values, 0.0)
+        rows = unroll.reward, unroll.terminated, unroll.truncated, best
         # The lambda return is the value of a row and the lambda-weighted errors from there on.
-        target = best[:-1] + generalized_advantages(
-            *rows, self.config.discount, self.config.q_lambda
-        )
-        samples = ValueSamples(
+        discounts = self.config.discount, self.config.q_lambda
+        target = best[:-1] + generalized_advantages(*rows, *discounts)
+        samples = Samples(
             observation=jax.tree.map(lambda x: x[:-1], unroll.observation),
             action=unroll.action,
             target=zero_unless(valid, target),
             valid=valid,
         )
-        return Batch(samples, unroll.memory, unroll.slot), sums
+        observations = self.normalizer.seen(state.observations, unroll, total)
+        return state, replay, Batch(samples, unroll.memory, unroll.slot, observations)
 
     def loss(
-        self, params: Tree, state: ObservingState, samples: ValueSamples, memory: Tree
+        self, params: Tree, state: PQNState, samples: Samples, memory: Tree
     ) -> tuple[Array, Metrics]:
-        """Half the squared error, summed.
+        """Half the squared errors, [L, S].
 
         Args:
             params: Of the network.
-            state: Its statistics are looked at.
-            samples: [L, B, ...]
-            memory: [B, ...], before the first row.
+            state: Its statistics are used.
+            samples: [L, S, ...]
+            memory: [S, ...], before the first row.
         """
         inputs = state.observations, samples.observation, memory, ~samples.valid
-        value = chosen(self.values(params, *inputs), samples.action)
-        metrics = {"q_loss": 0.5 * jnp.square(value - samples.target), "q_value": value}
-        sums = sums_over(samples.valid, metrics)
-        return sums["q_loss"], sums
+        value = chosen(self.actor.values(params, *inputs), samples.action)
+        loss = 0.5 * jnp.square(value - samples.target)
+        return loss, {"q_loss": loss, "q_value": value}
 
-    def update(self, state: ObservingState, sums: Any) -> tuple[ObservingState, Metrics]:
-        """Takes one step of RAdam."""
-        return annealed_step(self, state, sums)
+    def gradient_step(
+        self, state: PQNState, batch: Batch, step: Array, total: Total
+    ) -> tuple[PQNState, Metrics]:
+        """Takes a step of RAdam on one minibatch."""
+        samples, memory = self.minibatches.draw(batch, state, step)
+        loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
+        sums, _ = gradient_sums(loss, state.params, samples.valid)
+        gradient, metrics = total(sums).mean()
+        rate = learning_rate(self.config, state.n, self.updates)
+        params, optimizer = self.radam.step(state.params, state.optimizer, gradient, rate)
+        metrics["grad_norm"] = jnp.linalg.norm(gradient)
+        return state._replace(params=params, optimizer=optimizer), metrics
+
+    def finish(
+        self, state: PQNState, replay: Tree, batch: Batch, metrics: Metrics
+    ) -> tuple[PQNState, Tree, Metrics]:
+        """Takes in the statistics of observations, and counts the update."""
+        share = jnp.mean(epsilon(self.config, state.n, self.updates, self.slots))
+        learned = state._replace(n=state.n + 1, observations=batch.once)
+        return learned, replay, {**jax.tree.map(jnp.mean, metrics), "epsilon": share}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from srl.algorithms.algorithm import Algorithm, Instance, where_rows
+from srl.algorithms.algorithm import Algorithm, Instance, Total, where_rows
 from srl.algorithms.frames import FrameStack
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
@@ -107,16 +107,14 @@ class Preprocessed:
         """Gives a replay before the first unroll."""
         return self._instance.empty_replay(self._seen(unroll))
 
-    def look(self, state: Any, replay: Tree, unroll: Unroll) -> tuple[Tree, Tree, Tree]:
-        """All that comes before the rounds; gets the unroll as it was collected."""
-        return self._instance.look(state, replay, self._seen(unroll))
+    def prepare(
+        self, state: Any, replay: Tree, unroll: Unroll, total: Total
+    ) -> tuple[Any, Tree, Any]:
+        """Computes all that does not change between the gradient steps of one update."""
+        return self._instance.prepare(state, replay, self._seen(unroll), total)
 
     def learn(
-        self,
-        state: Any,
-        unroll: Unroll,
-        replay: Tree = (),
-        total: Callable[[Tree], Tree] = lambda sums: sums,
+        self, state: Any, unroll: Unroll, replay: Tree = (), total: Total = lambda sums: sums
     ) -> tuple[Any, Tree, Metrics]:
         """Improves the policy with one batch."""
         return Instance.learn(self, state, unroll, replay, total)  # type: ignore[arg-type]

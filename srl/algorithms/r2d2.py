@@ -10,73 +10,104 @@ docs/algorithms/r2d2.md lists what differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property, partial
+from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.algorithm import Rewards
-from srl.algorithms.dqn import DQN, DQNInstance, DQNState
-from srl.algorithms.q_learning import chosen
+from srl.algorithms.algorithm import Algorithm, Instance, Rewards, Total
+from srl.algorithms.distributions import any_allowed
+from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
+from srl.algorithms.normalization import Statistics
+from srl.algorithms.prioritized_replay import PrioritizedReplay
+from srl.algorithms.q_network import QNetwork, epsilon, q_network
 from srl.algorithms.replay import Replay
+from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.returns import n_step_returns
+from srl.algorithms.uniform_replay import Sample, UniformReplay
+from srl.algorithms.value_heads import MeanHead, chosen
 from srl.core.errors import UserError
-from srl.core.lazy import jax, jnp
-from srl.core.types import Array, Tree
+from srl.core.lazy import jax, jnp, optax
+from srl.core.schedule import Adjustable
+from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
+from srl.core.types import Array, Metrics, Policy, Tree, Unroll
 from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class R2D2(DQN):
+class R2D2(Algorithm):
     """The settings of R2D2: the paper's exponents and 5-step returns, for smaller problems."""
 
+    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 40
+    """Steps that are taken with one version of the network before they are learned from."""
+    discount: ZeroToOne = 0.99
+    """Weight of a reward one step later."""
     network: Network = field(
         default_factory=lambda: AutoNetwork(
             MLP(width=128, activation="relu"), memory=128, cell="lstm"
         )
     )
     """Network of the action values, with memory."""
-    unroll_length: int = 40
-    """Steps that are taken with one version of the network before they are learned from."""
-    batch_size: int = 32
-    """Sequences of a gradient step."""
-    chunk: int = 10
-    """Steps from the beginning of one sequence to that of the next, of the same unroll."""
-    burn_in: int = 10
-    """Steps at the beginning of a sequence that are not learned from."""
-    sequence: int = 20
-    """Steps of a sequence that are learned from."""
-    n_step: int = 5
-    """Steps of rewards in a target; fewer at the end of a sequence."""
-    rescale: bool = True
-    """True if the network gives h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of values x."""
-    dueling: bool = True
-    """True if a state's value and the advantages of actions are separate outputs, of one linear
-    layer; in the paper each has a hidden layer, too."""
-    priorities: float = 0.9
-    """The exponent of priorities; 0 draws evenly."""
-    correction: float = 0.6
-    """The exponent of the importance weights that correct for priorities; 1 corrects in full."""
+    normalize_observations: bool = False
+    """Standardise observations by running statistics, which moves the values of all actions."""
     rewards: Rewards = field(default="raw", kw_only=True)
     """The rewards to learn from: as they are (raw), their signs, or cut at -1 and 1.
     usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
-    largest: float = 0.9
-    """The weight of a sequence's largest error in its priority; the rest is that of the mean."""
-    epsilon_start: float = 0.4
+    epsilon_start: ZeroToOne = 0.4
     """The share of random actions in the beginning."""
-    epsilon_end: float = 0.4
+    epsilon_end: ZeroToOne = 0.4
     """That share after exploration."""
-    epsilon_spread: float = 7.0
+    exploration: ZeroToOne = 0.5
+    """The part of the run in which the share moves linearly from the one to the other."""
+    epsilon_spread: NotNegative = 7.0
     """The difference between slots: slot i of N draws the share to the power of
     1 + epsilon_spread * i / (N - 1)."""
+    replay: AtLeastOne = 100_000
+    """The capacity of the replay, in steps of all environments."""
+    warm_up: Annotated[int, Range(0)] = 2_000
+    """Steps before learning begins."""
+    batch_size: AtLeastOne = 32
+    """Sequences of a gradient step, rounded to a multiple or a part of the slots."""
+    samples_per_insert: Annotated[float, Range(0.001)] = 13.0
+    """The number of times that each step is learned from, on average. The rounding of the batch
+    does not change it."""
+    chunk: AtLeastOne = 10
+    """Steps from the beginning of one sequence to that of the next, of the same unroll."""
+    burn_in: Annotated[int, Range(0)] = 10
+    """Steps at the beginning of a sequence that are not learned from."""
+    sequence: AtLeastOne = 20
+    """Steps of a sequence that are learned from."""
+    n_step: AtLeastOne = 5
+    """Steps of rewards in a target; fewer at the end of a sequence."""
+    rescale: bool = True
+    """True if the network gives h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of values x."""
+    target_rate: ZeroToOne = 0.005
+    """The part by which the target network moves towards the network where it does."""
+    target_period: AtLeastOne = 1
+    """Gradient steps from one move of the target network to the next: with a `target_rate` of 1 the
+    network is copied whole."""
+    double: bool = True
+    """True if the network, and not the target network, chooses the actions of targets."""
+    dueling: bool = True
+    """True if a state's value and the advantages of actions are separate outputs, of one linear
+    layer; in the paper each has a hidden layer, too."""
+    priorities: ZeroToOne = 0.9
+    """The exponent of priorities; 0 draws evenly."""
+    correction: ZeroToOne = 0.6
+    """The exponent of the importance weights that correct for priorities; 1 corrects in full."""
+    largest: ZeroToOne = 0.9
+    """The weight of a sequence's largest error in its priority; the rest is that of the mean."""
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 2.5e-4
+    """The step size of Adam."""
+    max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
+    """The norm to which longer gradients are shortened."""
+    keep_replay: bool = True
+    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
+    it fills by as many steps as `warm_up` before it goes on learning."""
 
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **DQN.limits,
-        "chunk": (1,),
-        "burn_in": (0,),
-        "sequence": (1,),
-        "largest": (0.0, 1.0),
-    }
-    sequences = True
+    @property
+    def saves_replay(self) -> bool:
+        """True if checkpoints hold the replay."""
+        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -86,8 +117,6 @@ class R2D2(DQN):
                 "R2D2 learns from sequences, and the network has no memory: give it some, such as "
                 "--algorithm.network.memory 128, or take DQN"
             )
-        if self.atoms > 1:
-            raise UserError(f"R2D2 with atoms={self.atoms}: it learns the mean of returns; leave 1")
         rows = self.burn_in + self.sequence
         if rows > self.unroll_length or self.unroll_length % self.chunk:
             raise UserError(
@@ -102,18 +131,58 @@ class R2D2(DQN):
         return R2D2Instance
 
 
-class Sequences(NamedTuple):
-    """The batches for the rounds to learn from, [rounds, ...]."""
+class R2D2State(NamedTuple):
+    """The state of R2D2's learning; see `State`."""
 
-    rows: Replay  # [rounds, burn_in + sequence + 1, S, ...]
-    valid: Array  # bool [rounds, sequence, S], those learned from that do not end an episode
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+    targets: Tree  # the target network's parameters
+
+
+class Batch(NamedTuple):
+    """The sequences for all gradient steps."""
+
+    sample: Sample
+    observations: dict[str, Statistics]
 
 
 @dataclass(frozen=True)
-class R2D2Instance(DQNInstance):
+class R2D2Instance(Instance):
     """R2D2 for one trained policy."""
 
     config: R2D2
+
+    def __post_init__(self) -> None:
+        """Raises UserError for actions that are not one choice."""
+        _ = self.actor
+
+    @cached_property
+    def actor(self) -> QNetwork:
+        """The network of action values."""
+        head = partial(MeanHead, dueling=self.config.dueling)
+        return q_network(self.config, self.specs, self.normalizer, head)
+
+    @property
+    def adam(self) -> Descent:
+        """Adam with the gradient's norm bounded."""
+        return clipped(self.config.max_grad_norm, optax.scale_by_adam())
+
+    @cached_property
+    def ratio(self) -> ReplayRatio:
+        """The gradient steps of each update."""
+        return ReplayRatio.of(self.config, self.slots, self.config.sequence)
+
+    @cached_property
+    def replay(self) -> UniformReplay:
+        """The replay: of sequences with their burn-in, and the row to bootstrap from."""
+        config = self.config
+        window = config.replay, config.burn_in + config.sequence + 1, self.ratio, self.stack
+        if not config.priorities:
+            return UniformReplay(*window, stride=config.chunk)
+        return PrioritizedReplay(*window, stride=config.chunk, correction=config.correction)
 
     @property
     def chunk(self) -> int:
@@ -121,70 +190,145 @@ class R2D2Instance(DQNInstance):
         return self.config.chunk
 
     @property
-    def learned(self) -> int:
-        """Steps that a gradient step learns from."""
-        return self.draws * self.config.sequence
+    def gradient_steps(self) -> int:
+        """Gradient steps of an update."""
+        return self.ratio.gradient_steps
 
-    # The replay.
+    def init(self, key: Array) -> R2D2State:
+        """Draws parameters, which the target network starts from, too."""
+        params_key, learning_key = jax.random.split(key)
+        params = self.actor.init(params_key)
+        return R2D2State(
+            params=params,
+            optimizer=self.adam.init(params),
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+            targets=jax.tree.map(jnp.copy, params),
+        )
 
-    @property
-    def length(self) -> int:
-        """Rows of a sequence, with its burn-in and the row that it is bootstrapped from."""
-        return self.config.burn_in + self.config.sequence + 1
+    def policy(self, state: R2D2State) -> Policy:
+        """Gives the network's parameters, epsilon, and the statistics of observations."""
+        share = epsilon(self.config, state.n, self.updates, self.slots)
+        return Policy({"network": state.params, "epsilon": share}, state.observations)
 
-    @property
-    def stride(self) -> int:
-        """Rows from one sequence's first to the next one's."""
-        return self.config.chunk
+    def empty_replay(self, unroll: Unroll) -> Any:
+        """Gives a replay of nothing for the slots of this unroll."""
+        return self.replay.empty(unroll)
 
-    def window_of(self, rows: Replay) -> Sequences:
-        """Adds which rows are learned from."""
-        learned = jnp.logical_not(rows.terminated | rows.truncated)[:, self.config.burn_in : -1]
-        return Sequences(rows, learned)
+    def prepare(
+        self, state: R2D2State, replay: Any, unroll: Unroll, total: Total
+    ) -> tuple[R2D2State, Any, Batch]:
+        """Inserts the unroll, and draws the sequences of all gradient steps."""
+
+        def priority(rows: Replay) -> Array:
+            rows = jax.tree.map(lambda x: x[0], rows)
+            _, metrics = self.loss(state.params, state, rows)
+            return self.priority(metrics["td_error"], self.learned_rows(rows))
+
+        replay = self.replay.insert(replay, unroll, state.n, priority)
+        key = jax.random.wrap_key_data(state.key)
+        sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
+        observations = self.normalizer.seen(state.observations, unroll, total)
+        return state, replay, Batch(sample, observations)
+
+    def learned_rows(self, rows: Replay) -> Array:
+        """Marks the steps after the burn-in that do not end an episode, bool [sequence, S]."""
+        ended = jnp.logical_or(rows.terminated, rows.truncated)
+        return jnp.logical_not(ended)[self.config.burn_in : -1]
 
     def priority(self, error: Array, valid: Array) -> Array:
-        """Mixes the largest and the mean error of sequences: [sequence, S] to [S] (section 2.3)."""
-        size = jnp.where(valid, jnp.abs(error), 0.0)
+        """Mixes the largest and the mean error of sequences: [sequence, S] to [S] (section 2.3).
+
+        It is 0 where there is nothing to learn.
+        """
+        size, eta = jnp.where(valid, jnp.abs(error), 0.0), self.config.largest
         mean = jnp.sum(size, axis=0) / jnp.maximum(jnp.sum(valid, axis=0), 1)
-        mixed = self.config.largest * jnp.max(size, axis=0) + (1 - self.config.largest) * mean
-        return super().priority(mixed, jnp.any(valid, axis=0))
+        mixed = eta * jnp.max(size, axis=0) + (1 - eta) * mean
+        return jnp.where(jnp.any(valid, axis=0), (mixed + 1e-3) ** self.config.priorities, 0.0)
 
-    # Learning.
+    def loss(self, params: Tree, state: R2D2State, rows: Replay) -> tuple[Array, Metrics]:
+        """Half the squared errors of rescaled n-step returns (section 2.3), [sequence, S].
 
-    def errors(self, params: Tree, state: DQNState, drawn: Sequences) -> tuple[Array, Array, Array]:
-        """Gives the errors of steps, their losses, and the values of their actions."""
-        rows: Any = jax.tree.map(lambda x: x[self.config.burn_in :], drawn.rows._replace(memory=()))
-        values = self.sequence_values(params, state, drawn.rows)
-        targets = self.sequence_values(state.targets, state, drawn.rows)
-        best = jnp.argmax(values if self.config.double else targets, axis=-1)
-        value = chosen(values[:-1], rows.action)
-        following = jnp.where(self.possible(rows.observation), chosen(targets, best), 0.0)
-        following = self._unscaled(following)
-        ends = rows.reward, rows.terminated, rows.truncated
-        returns = n_step_returns(*ends, following, self.config.discount, self.config.n_step)
-        error = jax.lax.stop_gradient(self._scaled(returns)) - value
-        return error, 0.5 * jnp.square(error), value
+        Args:
+            params: Of the network.
+            state: The target network and the statistics of observations are used.
+            rows: [burn_in + sequence + 1, S, ...], with the memory before the first.
+        """
+        config, first = self.config, self.config.burn_in
+        values = self.sequence_values(params, state, rows)
+        targets = self.sequence_values(state.targets, state, rows)
+        reward, terminated, truncated, observation = jax.tree.map(
+            lambda x: x[first:], (rows.reward, rows.terminated, rows.truncated, rows.observation)
+        )
+        best = jnp.argmax(values if config.double else targets, axis=-1)
+        following = jnp.where(any_allowed(observation), chosen(targets, best), 0.0)
+        following = unrescaled(following) if config.rescale else following
+        ends = reward, terminated, truncated
+        target = n_step_returns(*ends, following, config.discount, config.n_step)
+        target = rescaled(target) if config.rescale else target
+        value = chosen(values[:-1], rows.action[first:])
+        error = jax.lax.stop_gradient(target) - value
+        loss = 0.5 * jnp.square(error)
+        return loss, {"q_loss": loss, "q_value": value, "td_error": error}
 
-    def sequence_values(self, params: Tree, state: DQNState, rows: Replay) -> Array:
+    def sequence_values(self, params: Tree, state: R2D2State, rows: Replay) -> Array:
         """Gives the values of all actions after the burn-in, [sequence + 1, S, actions].
 
         No gradient reaches the burn-in.
         """
-        statistics, memory, first = state.observations, rows.memory, self.config.burn_in
+        memory, first = rows.memory, self.config.burn_in
         seen = rows.observation, rows.terminated | rows.truncated
         observation, ended = jax.tree.map(lambda x: x[first:], seen)
         if first:
             earlier, ended_earlier = jax.tree.map(lambda x: x[:first], seen)
-            inputs = self.normalizer.normalize(statistics, earlier)
-            memory = self.network.policy_memory(params, inputs, memory, ended_earlier)
+            inputs = self.normalizer.normalize(state.observations, earlier)
+            memory = self.actor.network.policy_memory(params, inputs, memory, ended_earlier)
         memory = jax.lax.stop_gradient(memory)
-        return self.values(params, statistics, observation, memory, ended)
+        return self.actor.values(params, state.observations, observation, memory, ended)
 
-    def _scaled(self, value: Array) -> Array:
-        return rescaled(value) if self.config.rescale else value
+    def gradient_step(
+        self, state: R2D2State, batch: Batch, step: Array, total: Total
+    ) -> tuple[R2D2State, Metrics]:
+        """Takes a step of Adam on the sequences of this step; the target network follows."""
+        config, ratio = self.config, self.ratio
+        rows, weight, ready = jax.tree.map(
+            lambda x: x[step], (batch.sample.rows, batch.sample.weight, batch.sample.ready)
+        )
+        valid = self.learned_rows(rows)
 
-    def _unscaled(self, value: Array) -> Array:
-        return unrescaled(value) if self.config.rescale else value
+        def weighted_loss(params: Tree) -> tuple[Array, Metrics]:
+            loss, metrics = self.loss(params, state, rows)
+            weights = jnp.broadcast_to(weight, loss.shape)
+            return weights * loss, {**metrics, "q_loss": weights * loss, "weight": weights}
+
+        def gradients() -> Any:
+            sums, each = gradient_sums(weighted_loss, state.params, valid & ready)
+            return sums, self.priority(each["td_error"], valid)
+
+        sums, priority = zeros_unless(ratio.due(state.n, step), gradients)
+        sums = total(sums)
+        gradient, metrics = sums.mean()
+        params, optimizer = self.adam.step(
+            state.params, state.optimizer, gradient, config.learning_rate
+        )
+        moves = ratio.every(config.target_period, state.n, step)
+        tau = jnp.where(moves, config.target_rate, 0.0)
+        targets = polyak(params, state.targets, tau)
+        learned = state._replace(params=params, optimizer=optimizer, targets=targets)
+        metrics |= {"grad_norm": jnp.linalg.norm(gradient), "priority": priority}
+        return where(sums.count > 0, learned, state), metrics
+
+    def finish(
+        self, state: R2D2State, replay: Any, batch: Batch, metrics: Metrics
+    ) -> tuple[R2D2State, Any, Metrics]:
+        """Writes the priorities back, and counts the update."""
+        priority, means = metrics["priority"], {n: x for n, x in metrics.items() if n != "priority"}
+        due = self.ratio.due(state.n, jnp.arange(self.gradient_steps))
+        replay = self.replay.update_priorities(replay, batch.sample, priority, due)
+        share = jnp.mean(epsilon(self.config, state.n, self.updates, self.slots))
+        learned = state._replace(n=state.n + 1, observations=batch.observations)
+        return learned, replay, {**self.ratio.means(means), "epsilon": share}
 
 
 _SLOPE = 1e-3

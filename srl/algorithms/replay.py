@@ -1,14 +1,12 @@
-"""A replay: the last unrolls of the slots here, and what is drawn from them.
+"""A replay: the last unrolls of the slots here, and windows of rows taken from it.
 
 A batch made longer in time: block n mod K is the unroll of update n, with its bootstrap row, so
-that a window of rows never leaves its unroll. Each slot draws its share of every round with a key
-of its own, so what is drawn does not depend on how slots are divided. Observations are stored as
-they come; of stacks, each observation once.
+that a window of rows never leaves its unroll. Observations are stored as they come; of stacks, each
+observation once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -157,131 +155,6 @@ class Draws(NamedTuple):
         nothing = stack.nothing(row.shape[-1])
         stacks = jax.vmap(lambda rows, ends: stack.of_rows(nothing, rows, ends))(observation, ended)
         return jax.tree.map(lambda x: x[:, -first:], stacks)
-
-
-def filled(replay: Replay, n: Array) -> Array:
-    """Gives how many of the newest unrolls, without a gap, are there of each slot: int32 [B].
-
-    Args:
-        replay: With the unroll of update n in it.
-        n: int32 [], the present update.
-    """
-    blocks = len(replay.reward)
-    age = (n - jnp.arange(blocks)) % blocks  # updates back, of what each block should hold
-    there = (replay.update[:, 0] == (n - age)[:, None]) & (age <= n)[:, None]
-    return jnp.min(jnp.where(there, blocks, age[:, None]), axis=0)  # the newest gap
-
-
-def draw(
-    key: Array,
-    replay: Replay,
-    n: Array,
-    slot: Array,
-    rounds: int,
-    share: float,
-    starts: int,
-    first: Array | None = None,
-) -> Draws:
-    """Draws windows uniformly: all slots, and the unrolls and rows of a slot, are alike.
-
-    Args:
-        key: Of the run's learning.
-        replay: With the unroll of update n in it.
-        n: int32 [], the present update.
-        slot: int32 [B], which of the run's slots each column is.
-        rounds: Gradient steps that are drawn for.
-        share: Windows of each slot in each round; below 1, a slot has one in every 1 / share
-            rounds, in turn with its neighbours.
-        starts: Rows of an unroll that a window may begin at, its first ones.
-        first: int32 [], the run's rounds before these, where they are not n * rounds.
-    """
-    blocks = len(replay.reward)
-    each, turns = portions(share)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
-
-    def of_slot(key: Array, unrolls: Array) -> tuple[Array, Array]:
-        one, other = jax.random.split(key)
-        shape = (rounds, each)
-        age = jax.random.randint(one, shape, 0, unrolls)
-        return (n - age) % blocks, jax.random.randint(other, shape, 0, starts)
-
-    block, row = jax.vmap(of_slot, out_axes=2)(keys, filled(replay, n))
-    return _in_turn(block, row, n * rounds if first is None else first, slot, turns)
-
-
-def draw_by_priority(
-    key: Array,
-    priority: Array,
-    n: Array,
-    slot: Array,
-    rounds: int,
-    share: float,
-    first: Array | None = None,
-) -> Draws:
-    """Draws windows of each slot in proportion to their priorities.
-
-    A group of windows is drawn, and one of the group, each by a random number of its own: sums of a
-    million priorities, and 23 random bits, would be too coarse to tell windows apart.
-
-    Args:
-        key: Of the run's learning.
-        priority: float32 [K, T, B], of the window that begins at each row; 0 where there is none.
-        n: int32 [], the present update.
-        slot: int32 [B], which of the run's slots each column is.
-        rounds: Gradient steps that are drawn for.
-        share: Windows of each slot in each round; see `draw`.
-        first: int32 [], the run's rounds before these, where they are not n * rounds.
-    """
-    blocks, rows, slots = priority.shape
-    each, turns = portions(share)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
-    size = math.isqrt(blocks * rows)
-    masses = jnp.pad(priority.reshape(-1, slots), ((0, -blocks * rows % size), (0, 0)))
-
-    def of_slot(key: Array, masses: Array) -> Array:
-        one, other = (1 - jax.random.uniform(k, (rounds * each,)) for k in jax.random.split(key))
-        group = jax.vmap(_at, (None, 0))(jnp.sum(masses, axis=1), one)
-        place = group * size + jax.vmap(_at)(masses[group], other)
-        return place.reshape(rounds, each)
-
-    place = jax.vmap(of_slot, (0, 2), 2)(keys, masses.reshape(-1, size, slots))
-    turn = n * rounds if first is None else first
-    return _in_turn(place // rows, place % rows, turn, slot, turns)
-
-
-def _at(masses: Array, part: Array) -> Array:
-    """Gives which of the masses [G] lies at this part, above 0 and at most 1, of their sum."""
-    reached = jax.lax.cummax(jnp.cumsum(masses))  # rounding could let the sum fall
-    return jnp.minimum(jnp.searchsorted(reached, reached[-1] * part), len(masses) - 1)
-
-
-def portions(share: float) -> tuple[int, int]:
-    """Splits a share of draws for each slot: into draws a slot, of one in so many slots."""
-    return max(1, round(share)), max(1, round(1 / share))
-
-
-def _in_turn(block: Array, row: Array, first: Array, slot: Array, turns: int) -> Draws:
-    """Leaves of draws [rounds, each, B] those of the slots whose turn it is: one in `turns`.
-
-    The first of these rounds is the run's round `first`.
-
-    Raises:
-        UserError: If the slots here cannot be divided so.
-    """
-    rounds, each, slots = block.shape
-    if slots % turns:
-        raise UserError(
-            f"batch_size asks for draws from one slot in {turns}, and a learner has {slots} slots "
-            "of the policy; give a larger algorithm.batch_size, such as the number of slots, or "
-            f"numbers of environments and learners with which {turns} divides a learner's slots"
-        )
-    # In the run's round r it is the turn of the columns that leave r, divided by `turns`.
-    turn = (first + jnp.arange(rounds))[:, None, None] % turns
-    column = jnp.arange(slots // turns) * turns + turn  # [rounds, 1, B / turns]
-    column = jnp.broadcast_to(column, (rounds, each, slots // turns))
-    block, row = (jnp.take_along_axis(x, column, axis=2) for x in (block, row))
-    flat = [x.reshape(rounds, -1).astype(jnp.int32) for x in (block, row, column)]
-    return Draws(*flat, slot=slot[flat[2]])
 
 
 class Transitions(NamedTuple):

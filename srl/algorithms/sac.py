@@ -1,47 +1,92 @@
 """Soft actor-critic (Haarnoja et al., 2018, https://arxiv.org/abs/1812.05905).
 
 The critics learn from n-step transitions drawn from a replay, with targets by target networks;
-the actor learns to draw actions of high value and entropy; the temperature keeps the entropy near
-its target. All three take their gradient steps at the same time, from the same parameters.
+the actor learns to draw actions of high value and entropy; the temperature alpha keeps the entropy
+near its target. All three take their gradient steps at the same time, from the same parameters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.critics import ContinuousInstance, Critics, CriticsInstance, CriticsState
-from srl.algorithms.off_policy import Drawn, summed
-from srl.core.lazy import jax, jnp
+from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
+from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
+from srl.algorithms.distributions import Distribution
+from srl.algorithms.gradient_descent import Descent, descend, gradient_sums, polyak, where
+from srl.algorithms.normalization import Statistics
+from srl.algorithms.replay import Replay, Transitions, transitions
+from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
+from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
+from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
-from srl.core.types import Array, Decision, Policy, Tree
-from srl.networks import PolicyAndValue
+from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
+from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.networks import MLP, AutoNetwork, Network
 
 _LOG_STD = -5.0, 2.0  # to which the logarithm of the actor's deviation is squashed
 
 
 @dataclass(frozen=True)
-class SAC(Critics):
+class SAC(Algorithm):
     """The settings of soft actor-critic."""
 
-    temperature: float = 1.0
+    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
+    """Steps that are taken with one version of the policy before they are learned from."""
+    discount: ZeroToOne = 0.99
+    """Weight of a reward one step later."""
+    network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
+    """Network of the actor and of the critics; by default chosen by what is observed."""
+    normalize_observations: bool = False
+    """Standardise observations by running statistics, as they are when they are drawn."""
+    replay: AtLeastOne = 1_000_000
+    """The capacity of the replay, in steps of all environments."""
+    warm_up: Annotated[int, Range(0)] = 5_000
+    """Steps before learning begins; actions are drawn evenly till then."""
+    batch_size: AtLeastOne = 256
+    """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
+    samples_per_insert: Annotated[float, Range(0.001)] = 256.0
+    """The number of times that each step is learned from, on average; 256 in a batch of 256 is a
+    gradient step each. The rounding of the batch does not change it."""
+    n_step: AtLeastOne = 1
+    """Steps of a transition, which lies within an unroll: none begins at an unroll's last
+    n_step - 1 steps."""
+    target_rate: ZeroToOne = 0.005
+    """The part by which target networks move towards the networks where they do."""
+    target_period: AtLeastOne = 1
+    """Gradient steps from one move of the target networks to the next: with a `target_rate`
+    of 1 networks are copied whole."""
+    critics: AtLeastOne = 2
+    """The number of critics."""
+    subset: AtLeastOne = 2
+    """The number of critics, drawn anew for each gradient step, that make a target."""
+    temperature: NotNegative = 1.0
     """The weight of the entropy in the beginning."""
-    temperature_learning_rate: Adjustable = 3e-4
-    """The step size of the temperature's Adam."""
-    target_entropy: Adjustable = -1.0
+    target_entropy: Annotated[Adjustable, Range(-100.0, 100.0)] = -1.0
     """The entropy that is aimed at, in nats for each number of an action."""
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
+    """The step size of the actor's Adam."""
+    critic_learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
+    """The step size of the critics' Adam."""
+    temperature_learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
+    """The step size of the temperature's Adam."""
+    keep_replay: bool = True
+    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
+    it fills by as many steps as `warm_up` before it goes on learning."""
 
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **Critics.limits,
-        "temperature": (0.0,),
-        "temperature_learning_rate": (0.0,),
-        "target_entropy": (-100.0, 100.0),
-    }
+    @property
+    def saves_replay(self) -> bool:
+        """True if checkpoints hold the replay."""
+        return self.keep_replay
 
-    adjustable = (*Critics.adjustable, "temperature_learning_rate", "target_entropy")
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        expect_transitions_fit(self)
+        expect_critics_fit(self)
 
     @property
     def instance(self) -> type[SACInstance]:
@@ -49,161 +94,245 @@ class SAC(Critics):
         return SACInstance
 
 
+class SACState(NamedTuple):
+    """The state of SAC's learning; see `State`."""
+
+    params: dict[str, Tree]  # "actor", "critics" [critics, ...], "log_alpha"
+    optimizer: dict[str, Tree]  # an Adam for each of these
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+    targets: Tree  # the critics' target networks
+
+
+class Batch(NamedTuple):
+    """The transitions for all gradient steps, [gradient_steps, S, ...]."""
+
+    transitions: Transitions
+    slot: Array  # int32, of the run's slots
+    observations: dict[str, Statistics]
+
+
 @dataclass(frozen=True)
-class SoftInstance(CriticsInstance):
-    """The losses of SAC, for continuous and for discrete actions."""
+class SquashedGaussian(Distribution):
+    """Hyperbolic tangents of normally distributed numbers, [B, *shape]."""
+
+    mean: Array
+    log_std: Array
+
+    def sample_and_log_prob(self, keys: Array) -> tuple[Array, Array]:
+        """Draws an action for each slot with the slot's own key: keys [B]."""
+        shape = self.mean.shape[1:]
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
+        return squashed(self.mean, self.log_std, noise)
+
+    def sample(self, keys: Array) -> Array:
+        """Draws an action for each slot."""
+        return self.sample_and_log_prob(keys)[0]
+
+    def mode(self) -> Array:
+        """Gives the middle of the distribution."""
+        return jnp.tanh(self.mean)
+
+    def log_prob(self, action: Array) -> Array:
+        """Gives the log-density; actions within 1e-6 of the bounds count as at that distance."""
+        number = jnp.arctanh(jnp.clip(action, -1 + 1e-6, 1 - 1e-6))
+        noise = (number - self.mean) * jnp.exp(-self.log_std)
+        return squashed(self.mean, self.log_std, noise)[1]
+
+    def parameters(self) -> dict[str, Array]:
+        """Gives `mean` and `log_std` of the numbers whose hyperbolic tangents are the actions."""
+        return {"mean": self.mean, "log_std": self.log_std}
+
+
+class SquashedActor(BoundedActor):
+    """An actor that gives means and deviations."""
+
+    def distribution(
+        self, policy: Policy, observation: Tree, memory: Tree, slot: Array
+    ) -> tuple[UniformUntil, Tree]:
+        """Gives the distribution of actions, which is uniform during warm-up."""
+        outputs = self.outputs(policy.params["actor"], policy.normalizer, observation)
+        mean, log_std = map(self.shaped, mean_and_log_std(outputs))
+        begun, shape = policy.params["acts"], mean.shape[1:]
+        return UniformUntil(begun, SquashedGaussian(mean, log_std), shape), memory
+
+
+@dataclass(frozen=True)
+class SACInstance(Instance):
+    """SAC for one trained policy."""
 
     config: SAC
 
-    @property
-    def rates(self) -> dict[str, float]:
-        """The step size of each part that `draw_params` draws."""
-        return {**super().rates, "log_temperature": self.config.temperature_learning_rate}
-
-    def draw_params(self, key: Array) -> dict[str, Tree]:
-        """Draws the networks' parameters; adds the temperature's logarithm."""
-        log_temperature = jnp.log(jnp.asarray(self.config.temperature))
-        return {**super().draw_params(key), "log_temperature": log_temperature}
-
-    def loss(
-        self, params: Tree, state: CriticsState, drawn: Drawn, round: Array
-    ) -> tuple[Array, tuple[dict[str, Any], Tree]]:
-        """The losses of the critics (eq. 5), the actor (eq. 7) and the temperature (eq. 18).
-
-        They share no gradient: each holds the others' parameters fixed.
-        """
-        steps, statistics = drawn.transitions, state.observations
-        fixed: Any = jax.lax.stop_gradient(params)
-        key, next_key, own_key = jax.random.split(self.round_key(state, round), 3)
-        temperature = jnp.exp(fixed["log_temperature"])
-
-        networks = fixed["actor"], state.targets["critics"], lambda values: self.least(values, key)
-        value, entropy = self.expected(*networks, statistics, steps.last, next_key, drawn.slot)
-        target = steps.reward + steps.discount * (value + temperature * entropy)
-        values = self.values(params["critics"], statistics, steps.observation, steps.action)
-        critic_loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
-
-        # With two critics the actor goes by the least value, with more by the mean (REDQ).
-        joined = jnp.min if self.config.critics == 2 else jnp.mean
-        networks = params["actor"], fixed["critics"], lambda values: joined(values, axis=0)
-        value, entropy = self.expected(
-            *networks, statistics, steps.observation, own_key, drawn.slot
-        )
-        actor_loss = -(value + temperature * entropy)
-
-        surplus = jax.lax.stop_gradient(entropy) - self.target_entropy(steps.observation)
-        temperature_loss = params["log_temperature"] * surplus
-        metrics = {
-            "critic_loss": critic_loss,
-            "actor_loss": actor_loss,
-            "q_value": jnp.mean(values, axis=0),
-            "entropy": entropy,
-            "temperature": jnp.broadcast_to(temperature, entropy.shape),
-        }
-        loss = critic_loss + actor_loss + temperature_loss
-        return summed(loss, metrics, steps.valid)
-
-    def expected(
-        self,
-        actor: Tree,
-        critics: Tree,
-        joined: Callable[[Array], Array],
-        statistics: Any,
-        observation: Tree,
-        key: Array,
-        slot: Array,
-    ) -> tuple[Array, Array]:
-        """Gives the expected value of what the actor does, and its entropy, [S] each.
-
-        Args:
-            actor: Parameters.
-            critics: Parameters, [critics, ...].
-            joined: Makes one value of those by all critics, [critics, S, ...] to [S, ...].
-            statistics: Of observations.
-            observation: [S, ...].
-            key: To draw with.
-            slot: int32 [S], which of the run's slots these are of.
-        """
-        raise NotImplementedError
-
-    def target_entropy(self, observation: Tree) -> Array:
-        """Gives the entropy that is aimed at, in nats, [S] or []."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class SACInstance(SoftInstance, ContinuousInstance):
-    """SAC for one trained policy."""
+    def __post_init__(self) -> None:
+        """Raises UserError for actions that are not bounded numbers."""
+        expect_bounded(self.config, self.specs)
 
     @cached_property
-    def actor(self) -> PolicyAndValue:
-        """The functions of the actor, which gives means and deviations."""
-        return self.config.network.build(self.specs.observation, 2 * self.size)
+    def actor(self) -> SquashedActor:
+        """The actor."""
+        return SquashedActor(self.config.network, self.specs, self.normalizer, 2)
 
-    def policy(self, state: CriticsState) -> Policy:
+    @cached_property
+    def critics(self) -> ActionCritics:
+        """The critics, each of which has a target network."""
+        numbers = self.config.critics, self.config.subset
+        return ActionCritics(self.config.network, self.specs, self.normalizer, *numbers)
+
+    @property
+    def adam(self) -> Descent:
+        """Adam, of which each of the networks has a state."""
+        return Descent(optax.scale_by_adam())
+
+    @cached_property
+    def ratio(self) -> ReplayRatio:
+        """The gradient steps of each update."""
+        return ReplayRatio.of(self.config, self.slots)
+
+    @cached_property
+    def replay(self) -> UniformReplay:
+        """The replay: of transitions, which are windows of n_step + 1 rows."""
+        return UniformReplay(self.config.replay, self.config.n_step + 1, self.ratio, self.stack)
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps of an update."""
+        return self.ratio.gradient_steps
+
+    def init(self, key: Array) -> SACState:
+        """Draws parameters, which the target networks start from, too."""
+        params_key, learning_key = jax.random.split(key)
+        actor_key, critic_key = jax.random.split(params_key)
+        params = {
+            "actor": self.actor.init(actor_key),
+            "critics": self.critics.init(critic_key),
+            "log_alpha": jnp.log(jnp.asarray(self.config.temperature)),
+        }
+        return SACState(
+            params=params,
+            optimizer={name: self.adam.init(x) for name, x in params.items()},
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+            targets=jax.tree.map(jnp.copy, params["critics"]),
+        )
+
+    def policy(self, state: SACState) -> Policy:
         """Gives the actor's parameters, and whether it acts yet."""
-        params = {"actor": state.params["actor"], "acts": self.warm(state.n)}
+        params = {"actor": state.params["actor"], "acts": self.ratio.past_warm_up(state.n)}
         return Policy(params, state.observations)
 
-    def act(
-        self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array
-    ) -> Decision:
-        """Draws an action for each slot with its own random key: keys [B]."""
-        outputs = self.act_on(policy.params["actor"], policy.normalizer, observation)
-        noise = jax.vmap(lambda key: jax.random.normal(key, (self.size,)))(keys)
-        action, log_prob = squashed(outputs, noise)
-        action = jnp.where(policy.params["acts"], action, self.evenly(keys))
-        return Decision(self.shaped(action), log_prob, memory)
+    def empty_replay(self, unroll: Unroll) -> Replay:
+        """Gives a replay of nothing for the slots of this unroll."""
+        return self.replay.empty(unroll)
 
-    def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
-        """Takes the middle of the actor's distribution for each slot."""
-        outputs = self.act_on(policy.params["actor"], policy.normalizer, observation)
-        action, log_prob = squashed(outputs, jnp.zeros(()))
-        return Decision(self.shaped(action), log_prob, memory)
+    def prepare(
+        self, state: SACState, replay: Replay, unroll: Unroll, total: Total
+    ) -> tuple[SACState, Replay, Batch]:
+        """Inserts the unroll, and draws the transitions of all gradient steps."""
+        replay = self.replay.insert(replay, unroll, state.n)
+        key = jax.random.wrap_key_data(state.key)
+        sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
+        steps = transitions(sample.rows, self.config.discount)
+        steps = steps._replace(valid=steps.valid & sample.ready)
+        observations = self.normalizer.seen(state.observations, unroll, total)
+        return state, replay, Batch(steps, sample.draws.slot, observations)
 
-    def action_outputs(self, policy: Policy, observation: Tree, memory: Tree) -> dict[str, Array]:
-        """Gives `mean` and `log_std` of the numbers whose hyperbolic tangents are the actions."""
-        outputs = self.act_on(policy.params["actor"], policy.normalizer, observation)
-        mean, log_std = map(self.shaped, _mean_and_log_std(outputs))
-        return {"mean": mean, "log_std": log_std}
-
-    def expected(
-        self,
-        actor: Tree,
-        critics: Tree,
-        joined: Callable[[Array], Array],
-        statistics: Any,
-        observation: Tree,
-        key: Array,
-        slot: Array,
+    def draw(
+        self, actor: Tree, state: SACState, observation: Tree, key: Array, slot: Array
     ) -> tuple[Array, Array]:
-        """Gives the value of one action that the actor draws, and its entropy's estimate."""
-        outputs = self.act_on(actor, statistics, observation)
-        action, log_prob = squashed(outputs, self.noise(key, slot))
-        return joined(self.values(critics, statistics, observation, action)), -log_prob
+        """Draws the actor's actions, [S, numbers]; gives their log-probabilities, too, [S]."""
+        outputs = self.actor.outputs(actor, state.observations, observation)
+        noise = noise_by_slot(key, slot, self.ratio.share, self.actor.size)
+        return squashed(*mean_and_log_std(outputs), noise)
 
-    def target_entropy(self, observation: Tree) -> Array:
-        """Gives the entropy that is aimed at, in nats."""
-        return jnp.asarray(self.config.target_entropy * self.size)
+    def critic_loss(
+        self, critics: Tree, state: SACState, steps: Transitions, keys: Array, slot: Array
+    ) -> tuple[Array, Metrics]:
+        """Half the squared soft Bellman residuals (eq. 5), [S]: keys [2]."""
+        params, statistics = state.params, state.observations
+        next_action, log_prob = self.draw(params["actor"], state, steps.last, keys[1], slot)
+        next_values = self.critics.values(state.targets, statistics, steps.last, next_action)
+        next_value = self.critics.min_of_subset(next_values, keys[0])
+        alpha = jnp.exp(params["log_alpha"])
+        target = steps.reward + steps.discount * (next_value - alpha * log_prob)
+        values = self.critics.values(critics, statistics, steps.observation, steps.action)
+        loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
+        return loss, {"critic_loss": loss, "q_value": jnp.mean(values, axis=0)}
+
+    def actor_loss(
+        self, actor: Tree, state: SACState, steps: Transitions, key: Array, slot: Array
+    ) -> tuple[Array, Metrics]:
+        """The value and the entropy of drawn actions, negative (eq. 7), [S]."""
+        action, log_prob = self.draw(actor, state, steps.observation, key, slot)
+        critics, observation = state.params["critics"], steps.observation
+        values = self.critics.values(critics, state.observations, observation, action)
+        # With two critics the actor goes by the least value, with more by the mean (REDQ).
+        joined = jnp.min if self.config.critics == 2 else jnp.mean
+        loss = jnp.exp(state.params["log_alpha"]) * log_prob - joined(values, axis=0)
+        return loss, {"actor_loss": loss, "entropy": -log_prob}
+
+    def alpha_loss(self, log_alpha: Array, entropy: Array) -> tuple[Array, Metrics]:
+        """The entropy's difference to its target, times log alpha (eq. 18), [S]."""
+        target = self.config.target_entropy * self.actor.size
+        alpha = jnp.broadcast_to(jnp.exp(log_alpha), entropy.shape)
+        return log_alpha * (entropy - target), {"temperature": alpha}
+
+    def gradient_step(
+        self, state: SACState, batch: Batch, step: Array, total: Total
+    ) -> tuple[SACState, Metrics]:
+        """Takes a step of Adam for each network and for alpha; the target networks follow."""
+        config, params = self.config, state.params
+        steps, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
+        keys = jax.random.split(step_key(state, step), 3)
+
+        def gradients() -> Any:
+            loss = lambda x: self.critic_loss(x, state, steps, keys[:2], slot)  # noqa: E731
+            critics, _ = gradient_sums(loss, params["critics"], steps.valid)
+            loss = lambda x: self.actor_loss(x, state, steps, keys[2], slot)  # noqa: E731
+            actor, each = gradient_sums(loss, params["actor"], steps.valid)
+            loss = lambda x: self.alpha_loss(x, each["entropy"])  # noqa: E731
+            alpha, _ = gradient_sums(loss, params["log_alpha"], steps.valid)
+            return {"critics": critics, "actor": actor, "log_alpha": alpha}
+
+        sums = total(zeros_unless(self.ratio.due(state.n, step), gradients))
+        rates = {
+            "critics": config.critic_learning_rate,
+            "actor": config.learning_rate,
+            "log_alpha": config.temperature_learning_rate,
+        }
+        moved, optimizer, metrics = descend(self.adam, state, sums, rates)
+        moves = self.ratio.every(config.target_period, state.n, step)
+        tau = jnp.where(moves, config.target_rate, 0.0)
+        targets = polyak(moved["critics"], state.targets, tau)
+        learned = state._replace(params=moved, optimizer=optimizer, targets=targets)
+        return where(sums["critics"].count > 0, learned, state), metrics
+
+    def finish(
+        self, state: SACState, replay: Replay, batch: Batch, metrics: Metrics
+    ) -> tuple[SACState, Replay, Metrics]:
+        """Takes in the statistics of observations, and counts the update."""
+        learned = state._replace(n=state.n + 1, observations=batch.observations)
+        return learned, replay, self.ratio.means(metrics)
 
 
-def squashed(outputs: Array, noise: Array) -> tuple[Array, Array]:
-    """Gives an action in [-1, 1] and its log-density (Haarnoja et al., 2018, appendix C).
+def squashed(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
+    """Gives actions in [-1, 1] and their log-densities (Haarnoja et al., 2018, appendix C).
 
     Args:
-        outputs: Of the actor, [S, 2 * numbers]: means and logarithms of deviations, before the
-            hyperbolic tangent.
-        noise: Normal numbers, [S, numbers], or [] for all.
+        mean: Of the numbers before the hyperbolic tangent, [S, ...].
+        log_std: The logarithm of their deviation, [S, ...].
+        noise: Normal numbers, [S, ...].
     """
-    mean, log_std = _mean_and_log_std(outputs)
-    raw = mean + jnp.exp(log_std) * noise
+    number = mean + jnp.exp(log_std) * noise
     density = -0.5 * jnp.square(noise) - log_std - 0.5 * math.log(2 * math.pi)
     # log(1 - tanh(x)^2), which is exact for large x, too.
-    slope = 2 * (math.log(2) - raw - jax.nn.softplus(-2 * raw))
-    return jnp.tanh(raw), jnp.sum(density - slope, axis=-1)
+    slope = 2 * (math.log(2) - number - jax.nn.softplus(-2 * number))
+    axes = tuple(range(1, mean.ndim))
+    return jnp.tanh(number), jnp.sum(density - slope, axis=axes)
 
 
-def _mean_and_log_std(outputs: Array) -> tuple[Array, Array]:
+def mean_and_log_std(outputs: Array) -> tuple[Array, Array]:
     """Means, and logarithms of deviations within their limits, [S, numbers] each."""
     mean, log_std = jnp.split(outputs, 2, axis=-1)
     low, high = _LOG_STD

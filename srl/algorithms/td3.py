@@ -10,46 +10,87 @@ slot may explore with a noise of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.critics import ContinuousInstance, Critics, CriticsState
-from srl.algorithms.off_policy import Drawn, summed, where
+from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
+from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
+from srl.algorithms.distributions import Distribution
+from srl.algorithms.gradient_descent import Descent, descend, gradient_sums, polyak, where
+from srl.algorithms.normalization import Statistics
+from srl.algorithms.replay import Replay, Transitions, transitions
+from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
+from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
 from srl.core.errors import UserError
-from srl.core.lazy import jax, jnp
+from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
-from srl.core.types import Array, Decision, Metrics, Policy, Tree
-from srl.networks import PolicyAndValue
+from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
+from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class TD3(Critics):
+class TD3(Algorithm):
     """The settings of TD3. All deviations are of actions whose bounds are -1 and 1."""
 
+    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
+    """Steps that are taken with one version of the policy before they are learned from."""
+    discount: ZeroToOne = 0.99
+    """Weight of a reward one step later."""
+    network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
+    """Network of the actor and of the critics; by default chosen by what is observed."""
+    normalize_observations: bool = False
+    """Standardise observations by running statistics, as they are when they are drawn."""
+    replay: AtLeastOne = 1_000_000
+    """The capacity of the replay, in steps of all environments."""
+    warm_up: Annotated[int, Range(0)] = 5_000
+    """Steps before learning begins; actions are drawn evenly till then."""
+    batch_size: AtLeastOne = 256
+    """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
+    samples_per_insert: Annotated[float, Range(0.001)] = 256.0
+    """The number of times that each step is learned from, on average; 256 in a batch of 256 is a
+    gradient step each. The rounding of the batch does not change it."""
+    n_step: AtLeastOne = 1
+    """Steps of a transition, which lies within an unroll: none begins at an unroll's last
+    n_step - 1 steps."""
+    target_rate: ZeroToOne = 0.005
+    """The part by which target networks move towards the networks where they do."""
+    target_period: AtLeastOne = 1
+    """Gradient steps of the actor from one move of the target networks to the next: with a
+    `target_rate` of 1 networks are copied whole."""
+    critics: AtLeastOne = 2
+    """The number of critics."""
+    subset: AtLeastOne = 2
+    """The number of critics, drawn anew for each gradient step, that make a target."""
     noise: tuple[float, float] = (0.1, 0.1)
     """The deviation of the noise that the first slot explores with, and the last one's; those
     between rise evenly from the one to the other."""
-    target_noise: float = 0.2
+    target_noise: NotNegative = 0.2
     """The deviation of the noise of targets' actions."""
-    noise_clip: float = 0.5
+    noise_clip: NotNegative = 0.5
     """The bound of the noise of targets' actions."""
-    delay: int = 2
+    delay: AtLeastOne = 2
     """Gradient steps of the critics for each of the actor."""
-    learning_rate: Adjustable = 1e-3
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of the actor's Adam."""
+    critic_learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
+    """The step size of the critics' Adam."""
+    keep_replay: bool = True
+    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
+    it fills by as many steps as `warm_up` before it goes on learning."""
 
-    limits: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        **Critics.limits,
-        "target_noise": (0.0,),
-        "noise_clip": (0.0,),
-        "delay": (1,),
-    }
+    @property
+    def saves_replay(self) -> bool:
+        """True if checkpoints hold the replay."""
+        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        expect_transitions_fit(self)
+        expect_critics_fit(self)
         if len(self.noise) != 2 or min(self.noise) < 0:
             raise UserError(f"TD3 with noise={self.noise}; expected two deviations of 0 or more")
 
@@ -59,86 +100,160 @@ class TD3(Critics):
         return TD3Instance
 
 
+class TD3State(NamedTuple):
+    """The state of TD3's learning; see `State`."""
+
+    params: dict[str, Tree]  # "actor", "critics" [critics, ...]
+    optimizer: dict[str, Tree]  # an Adam for each of these
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+    targets: dict[str, Tree]  # the target networks of both
+
+
+class Batch(NamedTuple):
+    """The transitions for all gradient steps, [gradient_steps, S, ...]."""
+
+    transitions: Transitions
+    slot: Array  # int32, of the run's slots
+    observations: dict[str, Statistics]
+
+
 @dataclass(frozen=True)
-class TD3Instance(ContinuousInstance):
+class NoisyAction(Distribution):
+    """An action with normal noise, clipped to [-1, 1]."""
+
+    action: Array  # [B, *shape]
+    deviation: Array  # [B]
+
+    def sample(self, keys: Array) -> Array:
+        """Draws an action for each slot with the slot's own key: keys [B]."""
+        noise = jax.vmap(lambda key: jax.random.normal(key, self.action.shape[1:]))(keys)
+        deviation = self.deviation.reshape(-1, *[1] * (self.action.ndim - 1))
+        return jnp.clip(self.action + deviation * noise, -1.0, 1.0)
+
+    def mode(self) -> Array:
+        """Gives the action without noise."""
+        return self.action
+
+    def log_prob(self, action: Array) -> Array:
+        """Gives zeros: an action that is clipped has no density."""
+        return jnp.zeros(len(self.action))
+
+    def parameters(self) -> dict[str, Array]:
+        """Gives nothing: the action says it all."""
+        return {}
+
+
+class NoisyActor(BoundedActor):
+    """An actor that gives actions, before the hyperbolic tangent."""
+
+    def distribution(
+        self, policy: Policy, observation: Tree, memory: Tree, slot: Array
+    ) -> tuple[UniformUntil, Tree]:
+        """Gives the actions with the slots' own noise; uniform ones during warm-up."""
+        outputs = self.outputs(policy.params["actor"], policy.normalizer, observation)
+        action = self.shaped(jnp.tanh(outputs))
+        deviation = policy.params["noise"][slot % len(policy.params["noise"])]
+        begun, shape = policy.params["acts"], action.shape[1:]
+        return UniformUntil(begun, NoisyAction(action, deviation), shape), memory
+
+
+@dataclass(frozen=True)
+class TD3Instance(Instance):
     """TD3 for one trained policy."""
 
     config: TD3
 
+    def __post_init__(self) -> None:
+        """Raises UserError for actions that are not bounded numbers."""
+        expect_bounded(self.config, self.specs)
+
     @cached_property
-    def actor(self) -> PolicyAndValue:
-        """The functions of the actor, which gives actions before the hyperbolic tangent."""
-        return self.config.network.build(self.specs.observation, self.size)
+    def actor(self) -> NoisyActor:
+        """The actor."""
+        return NoisyActor(self.config.network, self.specs, self.normalizer, 1)
 
-    def slow(self, params: Tree) -> Tree:
-        """Gives all parameters: the actor has a target network, too."""
-        return params
+    @cached_property
+    def critics(self) -> ActionCritics:
+        """The critics."""
+        numbers = self.config.critics, self.config.subset
+        return ActionCritics(self.config.network, self.specs, self.normalizer, *numbers)
 
-    # Acting.
+    @property
+    def adam(self) -> Descent:
+        """Adam, of which each of the networks has a state."""
+        return Descent(optax.scale_by_adam())
 
-    def policy(self, state: CriticsState) -> Policy:
+    @cached_property
+    def ratio(self) -> ReplayRatio:
+        """The gradient steps of each update."""
+        return ReplayRatio.of(self.config, self.slots)
+
+    @cached_property
+    def replay(self) -> UniformReplay:
+        """The replay: of transitions, which are windows of n_step + 1 rows."""
+        return UniformReplay(self.config.replay, self.config.n_step + 1, self.ratio, self.stack)
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps of an update, of the critics."""
+        return self.ratio.gradient_steps
+
+    def init(self, key: Array) -> TD3State:
+        """Draws parameters, which the target networks start from, too."""
+        params_key, learning_key = jax.random.split(key)
+        actor_key, critic_key = jax.random.split(params_key)
+        params = {"actor": self.actor.init(actor_key), "critics": self.critics.init(critic_key)}
+        return TD3State(
+            params=params,
+            optimizer={name: self.adam.init(x) for name, x in params.items()},
+            key=jax.random.key_data(learning_key),
+            n=jnp.zeros((), jnp.int32),
+            observations=self.normalizer.init(),
+            targets=jax.tree.map(jnp.copy, params),
+        )
+
+    def policy(self, state: TD3State) -> Policy:
         """Gives the actor's parameters, the noise of the slots, and whether the actor acts yet."""
         params = {
             "actor": state.params["actor"],
             "noise": jnp.linspace(*self.config.noise, max(self.slots, 1)),
-            "acts": self.warm(state.n),
+            "acts": self.ratio.past_warm_up(state.n),
         }
         return Policy(params, state.observations)
 
-    def act(
-        self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array
-    ) -> Decision:
-        """Adds noise to the actor's action for each slot with its own random key: keys [B]."""
-        action = jnp.tanh(self.act_on(policy.params["actor"], policy.normalizer, observation))
-        deviation = policy.params["noise"][slot % len(policy.params["noise"])]
-        noise = jax.vmap(lambda key: jax.random.normal(key, (self.size,)))(keys)
-        noisy = jnp.clip(action + deviation[:, None] * noise, -1.0, 1.0)
-        action = jnp.where(policy.params["acts"], noisy, self.evenly(keys))
-        return Decision(self.shaped(action), jnp.zeros(len(action)), memory)
+    def empty_replay(self, unroll: Unroll) -> Replay:
+        """Gives a replay of nothing for the slots of this unroll."""
+        return self.replay.empty(unroll)
 
-    def act_greedy(self, policy: Policy, observation: Tree, memory: Tree) -> Decision:
-        """Takes the actor's action for each slot."""
-        action = jnp.tanh(self.act_on(policy.params["actor"], policy.normalizer, observation))
-        return Decision(self.shaped(action), jnp.zeros(action.shape[:1]), memory)
+    def prepare(
+        self, state: TD3State, replay: Replay, unroll: Unroll, total: Total
+    ) -> tuple[TD3State, Replay, Batch]:
+        """Inserts the unroll, and draws the transitions of all gradient steps."""
+        replay = self.replay.insert(replay, unroll, state.n)
+        key = jax.random.wrap_key_data(state.key)
+        sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
+        steps = transitions(sample.rows, self.config.discount)
+        steps = steps._replace(valid=steps.valid & sample.ready)
+        observations = self.normalizer.seen(state.observations, unroll, total)
+        return state, replay, Batch(steps, sample.draws.slot, observations)
 
-    # Learning.
-
-    def actor_due(self, n: Array, round: Array) -> Array:
-        """Tells if the actor learns in a round."""
-        return self.every(self.config.delay, n, round)
-
-    def targets_due(self, n: Array, round: Array) -> Array:
-        """Tells if the target networks move: in the actor's steps alone."""
-        return self.every(self.config.delay * self.config.target_period, n, round)
-
-    def loss(
-        self, params: Tree, state: CriticsState, drawn: Drawn, round: Array
-    ) -> tuple[Array, tuple[dict[str, Any], Tree]]:
-        """The losses of the critics and, where it is due, of the actor (Fujimoto, algorithm 1).
-
-        They share no gradient: each holds the others' parameters fixed.
-        """
-        steps, statistics = drawn.transitions, state.observations
-        key, noise_key = jax.random.split(self.round_key(state, round))
-        noise = self.noise(noise_key, drawn.slot)
-        action = self.smoothed(self.act_on(state.targets["actor"], statistics, steps.last), noise)
-        following = self.values(state.targets["critics"], statistics, steps.last, action)
-        target = steps.reward + steps.discount * self.least(following, key)
-        values = self.values(params["critics"], statistics, steps.observation, steps.action)
-        critic_loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
-
-        def actor_loss() -> Array:
-            action = jnp.tanh(self.act_on(params["actor"], statistics, steps.observation))
-            critics = jax.lax.stop_gradient(params["critics"])
-            values = self.values(critics, statistics, steps.observation, action)
-            # With two critics the actor goes by the first, with more by the mean (REDQ).
-            return -(values[0] if self.config.critics == 2 else jnp.mean(values, axis=0))
-
-        due = self.actor_due(state.n, round)
-        worth = jax.lax.cond(due, actor_loss, lambda: jnp.zeros(steps.reward.shape))
-        metrics = {"critic_loss": critic_loss, "q_value": jnp.mean(values, axis=0)}
-        loss, (sums, notes) = summed(critic_loss + worth, metrics, steps.valid)
-        return loss, ({**sums, "due": due.astype(jnp.float32)}, notes)
+    def critic_loss(
+        self, critics: Tree, state: TD3State, steps: Transitions, key: Array, slot: Array
+    ) -> tuple[Array, Metrics]:
+        """Half the squared errors to clipped double Q-targets (algorithm 1), [S]."""
+        statistics = state.observations
+        subset_key, noise_key = jax.random.split(key)
+        noise = noise_by_slot(noise_key, slot, self.ratio.share, self.actor.size)
+        outputs = self.actor.outputs(state.targets["actor"], statistics, steps.last)
+        action = self.smoothed(outputs, noise)
+        next_values = self.critics.values(state.targets["critics"], statistics, steps.last, action)
+        next_value = self.critics.min_of_subset(next_values, subset_key)
+        target = steps.reward + steps.discount * next_value
+        values = self.critics.values(critics, statistics, steps.observation, steps.action)
+        loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
+        return loss, {"critic_loss": loss, "q_value": jnp.mean(values, axis=0)}
 
     def smoothed(self, outputs: Array, noise: Array) -> Array:
         """Gives the targets' actions from the actor's outputs and normal numbers, [S, numbers]."""
@@ -146,12 +261,48 @@ class TD3Instance(ContinuousInstance):
         noise = jnp.clip(self.config.target_noise * noise, -bound, bound)
         return jnp.clip(jnp.tanh(outputs) + noise, -1.0, 1.0)
 
-    def update(self, state: CriticsState, sums: Any) -> tuple[CriticsState, Metrics]:
-        """Takes a gradient step; the actor only where it is due."""
-        moved, metrics = super().update(state, sums)
-        due, before, after = sums["due"] > 0, state.optimizer, moved.optimizer
-        actor = {"actor": where(due, moved.params["actor"], state.params["actor"])}
-        adam = where(due, after.inner_states["actor"], before.inner_states["actor"])
-        optimizer = after._replace(inner_states={**after.inner_states, "actor": adam})
-        params = {**moved.params, **actor}
-        return moved._replace(params=params, optimizer=optimizer), metrics
+    def actor_loss(self, actor: Tree, state: TD3State, steps: Transitions) -> tuple[Array, Metrics]:
+        """The value of the actor's actions, negative (algorithm 1), [S]."""
+        action = jnp.tanh(self.actor.outputs(actor, state.observations, steps.observation))
+        critics, observation = state.params["critics"], steps.observation
+        values = self.critics.values(critics, state.observations, observation, action)
+        # With two critics the actor goes by the first, with more by the mean (REDQ).
+        return -(values[0] if self.config.critics == 2 else jnp.mean(values, axis=0)), {}
+
+    def gradient_step(
+        self, state: TD3State, batch: Batch, step: Array, total: Total
+    ) -> tuple[TD3State, Metrics]:
+        """Takes a step of Adam for the critics; every `delay` steps for the actor and targets."""
+        config, ratio, params = self.config, self.ratio, state.params
+        steps, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
+        key = step_key(state, step)
+        actor_due = ratio.every(config.delay, state.n, step)
+
+        def actor_gradient() -> Any:
+            loss = lambda x: self.actor_loss(x, state, steps)  # noqa: E731
+            return gradient_sums(loss, params["actor"], steps.valid)[0]
+
+        def gradients() -> Any:
+            loss = lambda x: self.critic_loss(x, state, steps, key, slot)  # noqa: E731
+            critics, _ = gradient_sums(loss, params["critics"], steps.valid)
+            return {"critics": critics, "actor": zeros_unless(actor_due, actor_gradient)}
+
+        sums = total(zeros_unless(ratio.due(state.n, step), gradients))
+        rates = {"critics": config.critic_learning_rate, "actor": config.learning_rate}
+        moved, optimizer, metrics = descend(self.adam, state, sums, rates)
+        moved["actor"], optimizer["actor"] = where(
+            actor_due,
+            (moved["actor"], optimizer["actor"]),
+            (params["actor"], state.optimizer["actor"]),
+        )
+        moves = ratio.every(config.delay * config.target_period, state.n, step)
+        targets = polyak(moved, state.targets, jnp.where(moves, config.target_rate, 0.0))
+        learned = state._replace(params=moved, optimizer=optimizer, targets=targets)
+        return where(sums["critics"].count > 0, learned, state), metrics
+
+    def finish(
+        self, state: TD3State, replay: Replay, batch: Batch, metrics: Metrics
+    ) -> tuple[TD3State, Replay, Metrics]:
+        """Takes in the statistics of observations, and counts the update."""
+        learned = state._replace(n=state.n + 1, observations=batch.observations)
+        return learned, replay, self.ratio.means(metrics)

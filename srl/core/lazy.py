@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import jax.numpy as jnp
     import optax
     from flax import linen as nn
+    from jax import flatten_util
 else:
 
     class _LazyModule(ModuleType):
@@ -23,9 +24,10 @@ else:
         def __getattr__(self, name: str) -> Any:
             return getattr(importlib.import_module(self.__name__), name)
 
+    flatten_util = _LazyModule("jax.flatten_util")
     jax = _LazyModule("jax")
     jnp = _LazyModule("jax.numpy")
     nn = _LazyModule("flax.linen")
     optax = _LazyModule("optax")
 
-__all__ = ["jax", "jnp", "nn", "optax"]
+__all__ = ["flatten_util", "jax", "jnp", "nn", "optax"]

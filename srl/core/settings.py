@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 import sys
 from dataclasses import fields, is_dataclass
-from typing import Any, Self
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
 from srl.core.errors import UserError
 from srl.core.other_names import setting_hint
@@ -13,6 +15,29 @@ from srl.core.other_names import setting_hint
 
 class UnknownSetting(UserError, TypeError):
     """A setting that the class does not have, or one that is missing."""
+
+
+class Range(NamedTuple):
+    """The least and the largest value of a setting, as in `steps: Annotated[int, Range(1)]`.
+
+    A setting has whole numbers alone if `least` is an int.
+    """
+
+    least: float
+    largest: float = math.inf
+
+
+AtLeastOne = Annotated[int, Range(1)]
+NotNegative = Annotated[float, Range(0.0)]
+ZeroToOne = Annotated[float, Range(0.0, 1.0)]
+
+
+@functools.cache
+def ranges(kind: type) -> dict[str, Range]:
+    """The ranges of a dataclass's settings, by name, of those that have one."""
+    hints = get_type_hints(kind, include_extras=True).items()
+    extras = ((name, extra) for name, hint in hints for extra in get_args(hint)[1:])
+    return {name: extra for name, extra in extras if isinstance(extra, Range)}
 
 
 class _Signature:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from srl.algorithms import Algorithm
-from srl.algorithms.algorithm import Instance, State
-from srl.algorithms.learning_order import learn_in_order
+from srl.algorithms.algorithm import Instance, State, Total, learn
 from srl.algorithms.preprocessing import bound
 from srl.config.fixed import Fixed, first_fitting
 from srl.core.errors import UserError
@@ -225,11 +224,6 @@ class PolicySet:
             )
         return chunk
 
-    @property
-    def rounds(self) -> int:
-        """Rounds of one `learn`, for policies that all have the same number of them."""
-        return next(iter(self.instances.values())).rounds
-
     def act(
         self,
         policies: Mapping[str, Any],
@@ -316,12 +310,11 @@ class PolicySet:
         states: Mapping[str, State],
         replays: Mapping[str, Tree],
         unroll: Unroll,
-        total: Callable[[Tree], Tree] = lambda sums: sums,
+        total: Total = lambda sums: sums,
     ) -> tuple[dict[str, State], dict[str, Tree], dict[str, Policy], dict[str, Any]]:
         """Improves every policy with its slots' part of an unroll; gives metrics by policy.
 
-        Policies with the same number of rounds go through them together: their gradients are
-        computed at the same time.
+        Policies with the same number of gradient steps take them at the same time.
 
         Args:
             states: By policy name.
@@ -329,80 +322,38 @@ class PolicySet:
             unroll: The slots of the batch that are here.
             total: Adds sums to those of the slots that are elsewhere.
         """
+        unrolls = {name: self._unroll_of(name, unroll) for name in self.instances}
         following, remembered, metrics = {}, {}, {}
-        for part in self._by_rounds():
-            learned, revised, means, finished = learn_in_order(part, states, replays, unroll, total)
-            following |= learned
-            remembered |= revised
-            metrics |= {name: {**means[name], **finished[name]} for name in part.instances}
+        for instances in self._by_gradient_steps():
+            learned = learn(states, replays, unrolls, instances, total)
+            for all_of, some in zip((following, remembered, metrics), learned, strict=True):
+                all_of |= some
         return following, remembered, self.policies(following), metrics
 
-    def _by_rounds(self) -> list[PolicySet]:
-        """The policies in parts that have the same number of rounds."""
+    def _by_gradient_steps(self) -> list[dict[str, Instance]]:
+        """The policies in parts that have the same number of gradient steps."""
         parts: dict[int, dict[str, Instance]] = {}
         for name, instance in self.instances.items():
-            parts.setdefault(instance.rounds, {})[name] = instance
-        return [replace(self, instances=instances) for instances in parts.values()]
+            parts.setdefault(instance.gradient_steps, {})[name] = instance
+        return list(parts.values())
 
-    # The steps of `learn` one by one, for all policies; see Instance.
+    def prepared(self, states: Mapping[str, State], unroll: Unroll) -> dict[str, tuple[Any, Any]]:
+        """Gives the state and the batch of each policy before the first gradient step of all."""
+        replays, prepared = self.empty_replays(unroll), {}
+        for name, instance in self.instances.items():
+            operands = states[name], replays[name], self._unroll_of(name, unroll)
+            state, _, batch = instance.prepare(*operands, lambda sums: sums)
+            prepared[name] = state, batch
+        return prepared
 
-    def look(
-        self, states: Mapping[str, State], replays: Mapping[str, Tree], unroll: Unroll
-    ) -> tuple[dict[str, Tree], dict[str, Tree], dict[str, Tree]]:
-        """Gives replays, batches to learn from, and sums."""
-        replays, batches, sums = self._of_each(
-            lambda name, instance: instance.look(
-                states[name], replays[name], self._unroll_of(name, unroll)
-            )
-        )
-        return replays, batches, sums
-
-    def adapt(self, states: Mapping[str, State], sums: Mapping[str, Tree]) -> dict[str, State]:
-        """Takes in the total of what was measured."""
-        return {name: i.adapt(states[name], sums[name]) for name, i in self.instances.items()}
-
-    def noted_gradient(
-        self, states: Mapping[str, State], batches: Mapping[str, Tree], round: Array
-    ) -> tuple[dict[str, Tree], dict[str, Tree]]:
-        """Gives the sums of one round, and notes."""
-        sums, notes = self._of_each(
-            lambda name, instance: instance.noted_gradient(states[name], batches[name], round)
-        )
-        return sums, notes
-
-    def revise(
-        self, states: Mapping[str, State], replays: Any, batches: Any, notes: Any
-    ) -> dict[str, Tree]:
-        """Gives the replays after the rounds."""
-        return {
-            name: instance.revise(states[name], replays[name], batches[name], notes[name])
-            for name, instance in self.instances.items()
-        }
-
-    def update(
-        self, states: Mapping[str, State], sums: Mapping[str, Tree]
-    ) -> tuple[dict[str, State], dict[str, Any]]:
-        """Takes a gradient step with the total of a round's sums; gives metrics."""
-        states, metrics = self._of_each(
-            lambda name, instance: instance.update(states[name], sums[name])
-        )
-        return states, metrics
-
-    def finish(
-        self, states: Mapping[str, State], sums: Mapping[str, Tree]
-    ) -> tuple[dict[str, State], dict[str, Any]]:
-        """Counts the update, given the total of what was measured; gives metrics."""
-        states, metrics = self._of_each(
-            lambda name, instance: instance.finish(states[name], sums[name])
-        )
-        return states, metrics
-
-    def _of_each(
-        self, function: Callable[[str, Instance], tuple[Any, ...]]
-    ) -> list[dict[str, Any]]:
-        """Calls the function for each policy; gives each of its results by policy."""
-        given = [function(name, instance) for name, instance in self.instances.items()]
-        return [dict(zip(self.instances, each, strict=True)) for each in zip(*given, strict=True)]
+    def totals(self, prepared: Mapping[str, tuple[Any, Any]]) -> dict[str, list[Tree]]:
+        """Takes one gradient step; gives the sums of each policy that replicas would add up."""
+        given: dict[str, list[Tree]] = {}
+        for name, instance in self.instances.items():
+            sums = given.setdefault(name, [])
+            total: Total = lambda x, sums=sums: sums.append(x) or x  # noqa: E731
+            instance.gradient_step(*prepared[name], jnp.int32(0), total)
+        return given
 
     def env_action(self, action: Tree) -> Tree:
         """Gives what the simulator takes for the actions of a decision."""

@@ -48,8 +48,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         unroll = unrolls[lengths[0]]  # what else there is does not depend on the length
         own = unroll._replace(memory=policy_set.own(unroll.memory))
         replays = policy_set.empty_replays(own)
-        _, batches, _ = policy_set.look(states, replays, own)
-        sums, _ = policy_set.noted_gradient(states, batches, jnp.int32(0))
+        sums = policy_set.totals(policy_set.prepared(states, own))
         return {
             "decision": decision,
             "unrolls": unrolls,
@@ -67,7 +66,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         unrolls={n: tuple(_fields(unroll)) for n, unroll in values["unrolls"].items()},
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "sums")},
         num_envs=num_envs,
-        rounds=max(instance.rounds for instance in policy_set.instances.values()),
+        rounds=max(instance.gradient_steps for instance in policy_set.instances.values()),
         state_bytes=state_bytes,
         replay_bytes=replay_bytes,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.config.experiment import Experiment
-from srl.core.lazy import jax, jnp
+from srl.core.lazy import jax
 from srl.core.types import Decision, Specs, Timestep
 from srl.dataflow.plans import programs_need_cpu
 from srl.loop.learning.learner import bind_policy_set, decision_spec, first_decision
@@ -68,19 +68,14 @@ def gradient_flops(policy_set: PolicySet, experiment: Experiment, num_envs: int)
     """Counts the FLOPs of a gradient step on the slots of `num_envs` environments."""
     length = max(unrolled.length for unrolled in experiment.graph.unrolls)
 
-    def recall(timestep: Timestep, decision: Decision) -> tuple[Any, Any]:
+    def prepare(timestep: Timestep, decision: Decision) -> Any:
         states = policy_set.init(jax.random.key(0))
         unroll = repeated_unroll(policy_set, timestep, decision, length)
-        own = unroll._replace(memory=policy_set.own(unroll.memory))
-        _, batches, _ = policy_set.look(states, policy_set.empty_replays(own), own)
-        return states, batches
-
-    def gradient(states: Any, batches: Any) -> Any:
-        return policy_set.noted_gradient(states, batches, jnp.int32(0))
+        return policy_set.prepared(states, unroll._replace(memory=policy_set.own(unroll.memory)))
 
     timestep = empty_timestep(policy_set.specs, num_envs)
-    operands = jax.eval_shape(recall, timestep, decision_spec(policy_set, num_envs))
-    return flops_of(jax.make_jaxpr(gradient)(*operands).jaxpr)
+    prepared = jax.eval_shape(prepare, timestep, decision_spec(policy_set, num_envs))
+    return flops_of(jax.make_jaxpr(policy_set.totals)(prepared).jaxpr)
 
 
 def act_flops(policy_set: PolicySet, num_envs: int) -> int:

@@ -215,8 +215,9 @@ class Learner:
         # One number repeated, which takes no memory.
         view = map_tree(lambda f: np.broadcast_to(np.zeros((), f.dtype), f.shape), longest)
         example = self.unroll(view)
-        replays = self.expect_room(example)
-        _, batches, _ = jax.eval_shape(self.policy_set.look, self.states, replays, example)
+        self.expect_room(example)
+        prepared = jax.eval_shape(self.policy_set.prepared, self.states, example)
+        batches = [batch for _, batch in prepared.values()]
         expect_batches(array_specs, tree_bytes(batches))
 
     def forget(self, example: Unroll) -> None:

@@ -1,0 +1,139 @@
+"""A network that acts by numbers between -1 and 1, which are stretched to the action space."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from srl.algorithms.distributions import Distribution, action_mask
+from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.replay_sampling import portions
+from srl.algorithms.stretch import Stretch
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import bounded, spaces
+from srl.core.types import Array, Specs, Tree
+from srl.networks import Network, PolicyAndValue
+
+
+@dataclass(frozen=True)
+class BoundedActor:
+    """The actor of SAC and TD3, which add `distribution`."""
+
+    settings: Network
+    specs: Specs
+    normalizer: ObservationNormalizer
+    outputs_per_number: int
+    """Outputs of the network for each number of an action."""
+
+    @cached_property
+    def network(self) -> PolicyAndValue:
+        """The network's functions, of which the actor is the policy."""
+        return self.settings.build(self.specs.observation, self.outputs_per_number * self.size)
+
+    @cached_property
+    def size(self) -> int:
+        """Numbers of an action."""
+        return math.prod(self.specs.action.shape or ())
+
+    @cached_property
+    def _stretch(self) -> Stretch:
+        assert isinstance(self.specs.action, spaces.Box)
+        return Stretch(self.specs.action)
+
+    def env_action(self, action: Array) -> Array:
+        """Stretches actions from [-1, 1] to the bounds of the space; needs no JAX."""
+        return self._stretch(action)
+
+    def init(self, key: Array) -> Tree:
+        """Draws the parameters."""
+        return self.network.init(key)["policy"]
+
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives no memory."""
+        return ()
+
+    def outputs(self, params: Tree, statistics: Any, observation: Tree) -> Array:
+        """Gives the outputs of the network, [S, outputs]."""
+        inputs = self.normalizer.normalize(statistics, observation)
+        return self.network.policy_sequence(params, inputs)
+
+    def shaped(self, action: Array) -> Array:
+        """Gives actions the shape of their space: [..., numbers] to [..., *shape]."""
+        return action.reshape(*action.shape[:-1], *(self.specs.action.shape or ()))
+
+
+@dataclass(frozen=True)
+class UniformUntil(Distribution):
+    """Uniform actions between -1 and 1 until `begun`, then those of a distribution."""
+
+    begun: Array  # bool []
+    then: Distribution
+    shape: tuple[int, ...]
+    """The shape of one action."""
+
+    def sample_and_log_prob(self, keys: Array) -> tuple[Array, Array]:
+        """Draws an action for each slot with the slot's own key: keys [B]."""
+        size = math.prod(self.shape)
+        draw = lambda key: jax.random.uniform(key, (size,), minval=-1.0)  # noqa: E731
+        uniform = jax.vmap(draw)(keys).reshape(-1, *self.shape)
+        action, log_prob = self.then.sample_and_log_prob(keys)
+        density = -size * math.log(2)
+        return jnp.where(self.begun, action, uniform), jnp.where(self.begun, log_prob, density)
+
+    def sample(self, keys: Array) -> Array:
+        """Draws an action for each slot."""
+        return self.sample_and_log_prob(keys)[0]
+
+    def mode(self) -> Array:
+        """Gives the most probable action, of the distribution that comes later."""
+        return self.then.mode()
+
+    def log_prob(self, action: Array) -> Array:
+        """Gives the log-density of an action."""
+        density = -math.prod(self.shape) * math.log(2)
+        return jnp.where(self.begun, self.then.log_prob(action), density)
+
+    def parameters(self) -> dict[str, Array]:
+        """Gives the numbers that the distribution follows from."""
+        return self.then.parameters()
+
+
+def expect_bounded(config: Any, specs: Specs) -> None:
+    """Raises UserError for actions that are not bounded numbers."""
+    space, name = specs.action, type(config).__name__
+    if not isinstance(space, spaces.Box) or not bounded(space).all():
+        discrete = isinstance(space, spaces.Discrete)
+        other = "DiscreteSAC, DQN or PPO" if discrete else "PPO, APPO or IMPALA"
+        raise UserError(
+            f"{name} draws actions within bounds, and the action space is {space}; take {other}"
+        )
+    observation = specs.observation
+    if isinstance(observation, spaces.Dict) and action_mask(observation.spaces) is not None:
+        raise UserError(
+            f"{name} has continuous actions, of which action_mask can allow none or all: leave "
+            "it out of the observation"
+        )
+
+
+def noise_by_slot(key: Array, slot: Array, share: float, size: int) -> Array:
+    """Draws normal numbers for each transition, [S, size], that follow from its slot.
+
+    A slot's transitions are numbered; draws go through the slots again for each.
+
+    Args:
+        key: Of the gradient step.
+        slot: int32 [S], of the run's slots.
+        share: Transitions of each slot in a gradient step.
+        size: Numbers for each transition.
+    """
+    each, _ = portions(share)
+    earlier = jnp.arange(len(slot)) // (len(slot) // each)
+
+    def of_one(slot: Array, place: Array) -> Array:
+        own = jax.random.fold_in(jax.random.fold_in(key, slot), place)
+        return jax.random.normal(own, (size,))
+
+    return jax.vmap(of_one)(slot, earlier)

@@ -1,0 +1,202 @@
+"""A network of action values, and acting by it: epsilon-greedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from srl.algorithms.distributions import Distribution, action_mask
+from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.value_heads import ValueHead
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.spaces import spaces
+from srl.core.types import Array, Policy, Specs, Tree
+from srl.networks import Network, PolicyAndValue
+
+
+class Exploring(Protocol):
+    """Settings of exploration."""
+
+    @property
+    def epsilon_start(self) -> float:
+        """The share of actions that are drawn at random in the beginning."""
+        ...
+
+    @property
+    def epsilon_end(self) -> float:
+        """The share of random actions after exploration."""
+        ...
+
+    @property
+    def exploration(self) -> float:
+        """The part of the run in which the share falls linearly from the one to the other."""
+        ...
+
+    @property
+    def epsilon_spread(self) -> float:
+        """The difference between slots: the last one's exponent of the share, less 1."""
+        ...
+
+
+def epsilon(config: Exploring, n: Array, updates: int | None, slots: int) -> Array:
+    """Gives the share of random actions: of each slot, or [1] where they are alike.
+
+    Slot i of N draws the share to the power of 1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et
+    al., 2018).
+
+    Args:
+        config: The settings.
+        n: int32 [], earlier updates.
+        updates: Of the run, where that is known.
+        slots: Of the run.
+    """
+    during = config.exploration * (updates or 0)
+    passed = jnp.minimum(n / during, 1.0) if during else jnp.ones(())
+    share = config.epsilon_start + passed * (config.epsilon_end - config.epsilon_start)
+    slots = max(slots, 1) if config.epsilon_spread else 1
+    return share ** (1 + config.epsilon_spread * jnp.linspace(0.0, 1.0, slots))
+
+
+@dataclass(frozen=True)
+class EpsilonGreedy(Distribution):
+    """The best action, or with probability epsilon any allowed one."""
+
+    values: Array  # [B, actions], the least number for forbidden ones
+    allowed: Array  # bool [B, actions]
+    epsilon: Array  # [B]
+
+    def sample(self, keys: Array) -> Array:
+        """Draws an action for each slot with the slot's own key: keys [B]."""
+
+        def draw(key: Array) -> tuple[Array, Array]:
+            coin, choice = jax.random.split(key)
+            return jax.random.uniform(coin), jax.random.gumbel(choice, self.values.shape[-1:])
+
+        coin, noise = jax.vmap(draw)(keys)
+        any_action = jnp.argmax(jnp.where(self.allowed, noise, -jnp.inf), axis=-1)
+        return jnp.where(coin < self.epsilon, any_action, self.mode()).astype(jnp.int32)
+
+    def mode(self) -> Array:
+        """Gives the action of the highest value."""
+        return jnp.argmax(self.values, axis=-1).astype(jnp.int32)
+
+    def log_prob(self, action: Array) -> Array:
+        """Gives the logarithm of the probability of an action."""
+        share = self.epsilon / jnp.sum(self.allowed, axis=-1)
+        return jnp.log(share + jnp.where(action == self.mode(), 1 - self.epsilon, 0.0))
+
+    def parameters(self) -> dict[str, Array]:
+        """Gives the values of actions."""
+        return {"action_values": self.values}
+
+
+@dataclass(frozen=True)
+class QNetwork:
+    """The network, as pure functions of its parameters; `statistics` are those of observations."""
+
+    settings: Network
+    specs: Specs
+    normalizer: ObservationNormalizer
+    head: ValueHead
+
+    @cached_property
+    def network(self) -> PolicyAndValue:
+        """The network's functions, of which action values use the policy's."""
+        return self.settings.build(self.specs.observation, self.head.num_outputs)
+
+    def init(self, key: Array) -> Tree:
+        """Draws the parameters."""
+        return self.network.init(key)["policy"]
+
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives the network's memory of nothing."""
+        return self.network.initial_memory(batch)
+
+    def env_action(self, action: Array) -> Array:
+        """Gives the actions as the simulator counts them; needs no JAX."""
+        start = int(getattr(self.specs.action, "start", 0))
+        return action + start if start else action
+
+    def distribution(
+        self, policy: Policy, observation: Tree, memory: Tree, slot: Array
+    ) -> tuple[EpsilonGreedy, Tree]:
+        """Gives the distribution of actions, with the slots' own epsilon, and the next memory.
+
+        Args:
+            policy: With the parameters {"network", "epsilon"}.
+            observation: [B, ...].
+            memory: [B, ...].
+            slot: int32 [B].
+        """
+        inputs = self.normalizer.normalize(policy.normalizer, observation)
+        outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
+        values = self.mask(observation, self.head.values(outputs))
+        shares = policy.params["epsilon"]
+        shares = shares[slot % len(shares)]
+        return EpsilonGreedy(values, allowed(observation, values), shares), memory
+
+    def outputs(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        memory: Tree = (),
+        ended: Array | None = None,
+    ) -> Array:
+        """Gives the network's output for each row.
+
+        Args:
+            params: Of the network.
+            statistics: Of observations.
+            observation: [L, B, ...]; without memory, any leading axes.
+            memory: [B, ...], before the first row.
+            ended: bool [L, B], rows that end an episode; only memory needs it.
+        """
+        inputs = self.normalizer.normalize(statistics, observation)
+        return self.network.policy_sequence(params, inputs, memory, ended)
+
+    def values(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        memory: Tree = (),
+        ended: Array | None = None,
+    ) -> Array:
+        """Gives the values of all actions, [L, B, actions]; see `outputs`."""
+        outputs = self.outputs(params, statistics, observation, memory, ended)
+        return self.mask(observation, self.head.values(outputs))
+
+    def mask(self, observation: Tree, values: Array) -> Array:
+        """Gives the values with the least number in place of those of forbidden actions."""
+        return jnp.where(allowed(observation, values), values, jnp.finfo(values.dtype).min)
+
+
+def q_network(config: Any, specs: Specs, normalizer: ObservationNormalizer, head: Any) -> QNetwork:
+    """Gives the network of an algorithm's settings.
+
+    Args:
+        config: The algorithm's settings, of which `network` is used.
+        specs: Of the environments.
+        normalizer: Of observations.
+        head: Makes the head for a number of actions.
+
+    Raises:
+        UserError: If actions are not one choice.
+    """
+    if not isinstance(specs.action, spaces.Discrete):
+        is_box = isinstance(specs.action, spaces.Box)
+        other = "SAC or TD3 for bounded numbers, or PPO" if is_box else "PPO, APPO or IMPALA"
+        raise UserError(
+            f"{type(config).__name__} learns a value for each action, and cannot for "
+            f"{specs.action}; it needs Discrete actions: take {other}"
+        )
+    return QNetwork(config.network, specs, normalizer, head(int(specs.action.n)))
+
+
+def allowed(observation: Tree, values: Array) -> Array:
+    """Gives which actions are allowed, bool [..., actions]."""
+    mask = action_mask(observation)
+    return jnp.ones(values.shape, bool) if mask is None else mask.astype(bool)

@@ -1,0 +1,106 @@
+"""A replay that all windows of rows are drawn from alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from srl.algorithms.frames import FrameStack
+from srl.algorithms.replay import Draws, Replay, empty, insert
+from srl.algorithms.replay_ratio import ReplayRatio
+from srl.algorithms.replay_sampling import draw, filled
+from srl.core.errors import UserError
+from srl.core.lazy import jnp
+from srl.core.types import Array, Unroll
+
+Priority = Callable[[Replay], Array]
+"""Gives the priority of windows of rows, [1, length, S, ...] to float32 [S]."""
+
+
+class Sample(NamedTuple):
+    """The windows for all gradient steps of an update."""
+
+    rows: Replay  # [gradient_steps, length, S, ...]
+    draws: Draws  # [gradient_steps, S]
+    weight: Array  # float32 [gradient_steps, S], the importance weights
+    ready: Array  # bool [gradient_steps, S]; False where a lost replay is not yet filled again
+
+
+@dataclass(frozen=True)
+class UniformReplay:
+    """A replay of unrolls, from which windows of rows are drawn, each within an unroll."""
+
+    capacity: int
+    """Steps of all slots."""
+    length: int
+    """Rows of a window: one more than its steps."""
+    ratio: ReplayRatio
+    stack: FrameStack | None = None
+    """The stacking of observations, where there is one."""
+    stride: int = 1
+    """Rows from one window's first to the next one's."""
+
+    @property
+    def blocks(self) -> int:
+        """Unrolls that are kept of each slot."""
+        return max(1, self.capacity // self.ratio.steps)
+
+    @property
+    def windows(self) -> int:
+        """Windows of an unroll."""
+        return (self.ratio.unroll_length + 1 - self.length) // self.stride + 1
+
+    def empty(self, unroll: Unroll) -> Any:
+        """Gives a replay of nothing, for unrolls like this one."""
+        return empty(unroll, self.blocks, self.stack)
+
+    def insert(
+        self, replay: Any, unroll: Unroll, n: Array, priority: Priority | None = None
+    ) -> Any:
+        """Gives the replay with the unroll of update n; to insert it twice changes nothing."""
+        del priority
+        return insert(replay, unroll, n, self.stack)
+
+    def sample(self, key: Array, replay: Any, n: Array, slot: Array, total: Any) -> Sample:
+        """Draws the windows of all gradient steps of update n.
+
+        Args:
+            key: Of the run's learning.
+            replay: With the unroll of update n in it.
+            n: int32 [].
+            slot: int32 [B], which of the run's slots each column is.
+            total: Adds sums to those of the slots that are elsewhere.
+        """
+        del total
+        ratio = self.ratio
+        steps = ratio.gradient_steps, ratio.share, self.windows
+        draws = draw(key, replay, n, slot, *steps, ratio.steps_before(n))
+        return self._sample(replay, draws, jnp.ones(draws.row.shape), n)
+
+    def update_priorities(self, replay: Any, sample: Sample, priority: Array, due: Array) -> Any:
+        """Gives the replay after the gradient steps: the same."""
+        return replay
+
+    def _sample(self, unrolls: Replay, draws: Draws, weight: Array, n: Array) -> Sample:
+        """Takes the rows of windows, and tells which of their slots are ready."""
+        needed = min(self.ratio.warm_up_updates, self.blocks)
+        ready = filled(unrolls, n) >= needed  # else the replay was lost, and is filled again
+        first = draws._replace(row=draws.row * self.stride)
+        rows = first.take(unrolls, self.length, self.stack)
+        return Sample(rows, draws, weight, ready[draws.column])
+
+
+def expect_transitions_fit(config: Any) -> None:
+    """Raises UserError where transitions of `n_step` steps do not fit unrolls, or the network."""
+    name = type(config).__name__
+    if config.n_step > config.unroll_length:
+        raise UserError(
+            f"{name} with n_step={config.n_step} and unroll_length={config.unroll_length}: a "
+            "transition lies within an unroll; give longer unrolls"
+        )
+    if config.network.memory:
+        raise UserError(
+            f"{name} learns from single transitions, and the network has memory: take R2D2 or "
+            "PQN for discrete actions, PPO for others"
+        )
