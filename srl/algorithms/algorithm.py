@@ -387,9 +387,10 @@ class Instance(ABC):
         """
         raise NotImplementedError
 
-    def env_action(self, action: Tree) -> Tree:
-        """Gives what the simulator takes for the actions of a decision; needs no JAX."""
-        return self.actor.env_action(action)
+    @property
+    def env_action(self) -> Callable[[Tree], Tree]:
+        """The function that gives what the simulator takes for actions; it needs no JAX."""
+        return self.actor.env_action
 
     # Learning.
 

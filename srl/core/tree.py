@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,6 +43,51 @@ def leaves_of(tree: Tree) -> list[Array]:
     if isinstance(tree, tuple):
         return [leaf for part in tree for leaf in leaves_of(part)]
     return [tree]
+
+
+class Leaves:
+    """Reads the arrays of trees of one form, whose places are found once, in `leaves_of`'s order.
+
+    A read is one call, however deep the trees are.
+    """
+
+    def __init__(self, form: Tree) -> None:
+        self._form, self._paths = form, list(_paths(form))
+
+    def __call__(self, tree: Tree) -> list[Array]:
+        """The arrays of a tree of this form."""
+        found = []
+        for path in self._paths:
+            part = tree
+            for key in path:
+                part = part[key]
+            found.append(part)
+        return found
+
+    def tree(self, leaves: Iterable[Array]) -> Tree:
+        """The tree with these arrays."""
+        numbers = iter(leaves)
+        by_path = {path: next(numbers) for path in self._paths}
+        return _built(self._form, by_path, ())
+
+
+def _paths(tree: Tree, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The keys on the way to each array."""
+    if isinstance(tree, dict | tuple):
+        keys = sorted(tree) if isinstance(tree, dict) else range(len(tree))
+        for key in keys:
+            yield from _paths(tree[key], (*path, key))  # type: ignore[index]
+    else:
+        yield path
+
+
+def _built(form: Tree, leaves: dict[tuple[Any, ...], Array], path: tuple[Any, ...]) -> Tree:
+    if isinstance(form, dict):
+        return {key: _built(part, leaves, (*path, key)) for key, part in form.items()}
+    if isinstance(form, tuple):
+        parts = (_built(part, leaves, (*path, i)) for i, part in enumerate(form))
+        return type(form)(*parts) if hasattr(form, "_fields") else tuple(parts)
+    return leaves[path]
 
 
 def rows_of(tree: Tree) -> list[Tree]:

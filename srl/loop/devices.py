@@ -16,7 +16,6 @@ import numpy as np
 
 from srl.core.errors import UserError
 from srl.core.lazy import jax
-from srl.core.tree import map_tree
 from srl.dataflow.plans import programs_need_cpu
 from srl.system.gpu_switches import gpu_choice
 
@@ -73,7 +72,7 @@ def to_host() -> Callable[[Any], Any]:
     """
     on_cpu = local_devices()[0].platform == "cpu"
     apart = on_cpu or gpu_choice("copies") == "apart"
-    return partial(map_tree, np.asarray) if apart else copied_together
+    return partial(jax.tree.map, np.asarray) if apart else copied_together
 
 
 def copied_together(tree: Any) -> Any:

@@ -355,9 +355,10 @@ class PolicySet:
             instance.gradient_step(*prepared[name], jnp.int32(0), total)
         return given
 
-    def env_action(self, action: Tree) -> Tree:
+    @cached_property
+    def env_action(self) -> Callable[[Tree], Tree]:
         """Gives what the simulator takes for the actions of a decision."""
-        return next(iter(self.instances.values())).env_action(action)
+        return next(iter(self.instances.values())).env_action
 
     def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
         own = self._slots[name]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srl.core.errors import UserError
-from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.tree import Leaves, copy_tree, leaves_of, map_tree
 from srl.core.types import Array, Decision, Specs, Timestep, Tree
 from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.transport.message import Refused
@@ -28,13 +28,6 @@ class Batch(NamedTuple):
     memory: Tree  # [T / chunk, B, ...] by policy: at the first step of each chunk
     version: Array  # int32 [T, G, 2], the (epoch, n) that acted
     advice: Tree = ()  # [T, B, ...], of a teacher where there is one
-
-    def write(self, t: int, decision: Decision, version: np.ndarray) -> None:
-        """Completes row t of one group's unroll, whose timestep is written already."""
-        self.log_prob[t] = decision.log_prob
-        self.version[t] = version
-        row = map_tree(lambda x: x[t], (self.action, self.advice))
-        copy_tree((decision.action, decision.advice), row)
 
     def write_unroll(
         self, timesteps: Timestep, decision: Decision, memory: Tree, version: np.ndarray
@@ -72,6 +65,43 @@ class Batch(NamedTuple):
             return batch._replace(timesteps=Timestep(*batch.timesteps))
         except TypeError as error:
             raise Refused(f"a layout of no unroll: {error}") from error
+
+
+class UnrollWriter:
+    """Writes one group's unroll, row by row."""
+
+    def __init__(self, columns: Batch) -> None:
+        """Takes the group's part of a batch."""
+        self.length = len(columns.log_prob)
+        self._timesteps, self._read_timestep = (
+            leaves_of(columns.timesteps),
+            Leaves(columns.timesteps),
+        )
+        form = Decision(columns.action, columns.log_prob, (), columns.advice)
+        self._decisions, self._read_decision = leaves_of(form), Leaves(form)
+        self._memory, self._version = leaves_of(columns.memory), columns.version
+        self._chunk = self.length // len(self._memory[0]) if self._memory else 0
+
+    def write_timestep(self, t: int, timestep: Timestep) -> None:
+        """Writes the timestep of row t."""
+        for target, source in zip(self._timesteps, self._read_timestep(timestep), strict=True):
+            target[t] = source
+
+    def write_memory(self, t: int, memory: Tree) -> None:
+        """Writes the memory before step t, if it is the first of a chunk."""
+        if self._chunk and t % self._chunk == 0:
+            for target, source in zip(self._memory, leaves_of(memory), strict=True):
+                target[t // self._chunk] = source
+
+    def write(self, t: int, decision: Decision, version: np.ndarray) -> None:
+        """Writes the decision at row t."""
+        self.write_leaves(t, self._read_decision(decision), version)
+
+    def write_leaves(self, t: int, decision: list[Array], version: np.ndarray) -> None:
+        """Writes the decision at row t: the arrays of its action, log_prob and advice."""
+        for target, source in zip(self._decisions, decision, strict=True):
+            target[t] = source
+        self._version[t] = version
 
 
 def batches_of(tree: Tree) -> tuple[Batch, ...]:

@@ -19,7 +19,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.tree import Leaves, leaves_of, map_tree
 from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.nodes import ACTED_ON
 from srl.streams.group_state import (
@@ -119,7 +119,7 @@ class RemoteActing:
         self._oldest = (0, 0)
         self._sequence = 0
         self._open()
-        self._initial = map_tree(np.array, self._buffers["reply"].get("memory", ()))
+        self._initial = map_tree(np.array, self._decision.memory)
 
     def _open(self) -> None:
         self._connection, _ = opened(self._connect, self._begin)
@@ -137,6 +137,13 @@ class RemoteActing:
         self.start = receive_start(connection, handshake, InferenceMessage.RESTORE, self._alive)
         """The start of the group."""
         self._checked = False  # whether the buffers were compared with a timestep
+        request, reply = self._buffers["request"], self._buffers["reply"]
+        # Of the timestep and the memory that a request is made of.
+        form = Timestep(*(request.get(n, ()) for n in Timestep._fields)), request.get("memory", ())
+        self._request, self._read = leaves_of(form), Leaves(form)
+        self._decision = Decision(
+            reply["action"], reply.get("log_prob"), reply.get("memory", ()), reply.get("advice", ())
+        )
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -178,25 +185,23 @@ class RemoteActing:
         self._sequence += 1
         while True:
             try:
-                request = self._buffers["request"]
-                own = {n: memory if n == "memory" else getattr(timestep, n) for n in request}
-                self._check_shapes(own, request)
-                for name, part in request.items():
-                    copy_tree(own[name], part)
+                own = self._read((timestep, memory))
+                self._check_shapes(own)
+                for target, source in zip(self._request, own, strict=True):
+                    target[...] = source
                 self._ask(clock)
                 return self._answer()
             except Disconnected:
                 self._connection.close()
                 self._open()
 
-    def _check_shapes(self, own: dict[str, Tree], request: dict[str, Tree]) -> None:
+    def _check_shapes(self, own: list[np.ndarray]) -> None:
         """Raises Refused if the buffers are for other environments than these."""
         if self._checked:
             return
-        for name, part in request.items():
-            held, expected = ([leaf.shape for leaf in leaves_of(t)] for t in (own[name], part))
-            if held != expected:
-                raise Refused(f"a request with {name} of shapes {expected}; it has {held} here")
+        held, expected = ([leaf.shape for leaf in leaves] for leaves in (own, self._request))
+        if held != expected:
+            raise Refused(f"a request of shapes {expected}; they are {held} here")
         self._checked = True
 
     def _ask(self, clock: int) -> None:
@@ -218,11 +223,7 @@ class RemoteActing:
                 break
         if self._remote:
             self._buffers.take_in("reply", message.body)
-        reply = self._buffers["reply"]
-        decision = Decision(
-            reply["action"], reply.get("log_prob"), reply.get("memory", ()), reply.get("advice", ())
-        )
-        return decision, np.array(message.version, np.int32)
+        return self._decision, np.array(message.version, np.int32)
 
     def close(self) -> None:
         """Ends the stream."""
@@ -246,6 +247,9 @@ class Session:
         parts = {"memory": (), **self.buffers["request"]}  # else memory is kept where `collect` is
         self.asked = leaves_of(tuple(parts[name] for name in ACTED_ON))
         """The parts of the request that `act` uses, leaf by leaf."""
+        reply = self.buffers["reply"]
+        self.replied = {name: leaves_of(reply[name]) for name in reply}
+        """The arrays of the reply, by the name of the decision's field."""
 
     def open(self, start: Start) -> None:
         """Sends the group its buffers, and how it begins."""

@@ -5,24 +5,23 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from srl.config.experiment import Experiment
 from srl.core.lazy import jax
-from srl.core.tree import copy_tree, leaves_of, map_tree
-from srl.core.types import Decision, Timestep, Tree
+from srl.core.tree import Leaves, copy_tree, leaves_of, map_tree
+from srl.core.types import Array, Timestep, Tree
 from srl.dataflow.nodes import ACTED_ON
 from srl.loop.acting.parameters import Source
 from srl.loop.busy_time import BusyTime
 from srl.loop.devices import to_host
 from srl.loop.learning.learner import decision_spec, run_key
 from srl.loop.policy_set import PolicySet
-from srl.loop.stepping.group import keep_memory
 from srl.loop.wiring import Endpoints
 from srl.pools.timestep_arrays import empty_timestep
+from srl.streams.batch import UnrollWriter
 from srl.streams.group_state import Start, Stopped, unpacked_state
 from srl.streams.inference import FIELDS, InferenceMessage, Session
 from srl.streams.layout import Layout
@@ -142,6 +141,7 @@ class PolicyServer:
         self._batch_indices_taken = 0  # by all sessions
         self._unrolls: dict[int, _Unroll] = {}
         self._initial_memory = map_tree(np.asarray, policy_set.initial_memory(num_envs))
+        self._memory_of = Leaves(decision_spec(policy_set, num_envs).memory)
         self.answered = 0
         """The number of requests answered so far."""
         self.on_ticket_wait: Callable[[float], None] = lambda seconds: None
@@ -159,9 +159,12 @@ class PolicyServer:
         _, policies = self._parameters.newest((0, 0))
         jax.block_until_ready(self._act(policies, self._inputs.arrays, self._key))
 
-    def _act_on(self, policies: Any, inputs: dict[str, Tree], key: Any) -> Decision:
+    def _act_on(
+        self, policies: Any, inputs: dict[str, Tree], key: Any
+    ) -> dict[str, tuple[Array, ...]]:
+        """The arrays of each field of the decision."""
         ended = inputs["terminated"] | inputs["truncated"]
-        return self._policy_set.act(
+        decision = self._policy_set.act(
             policies,
             inputs["observation"],
             ended,
@@ -170,6 +173,7 @@ class PolicyServer:
             inputs["clock"],
             inputs["slots"],
         )
+        return {name: tuple(leaves_of(part)) for name, part in decision._asdict().items()}
 
     def serve(self, stopped: Callable[[], bool]) -> None:
         """Answers until `stopped()`, which is looked at twice a second."""
@@ -228,7 +232,7 @@ class PolicyServer:
             self._waiting.pop(group, None)  # its turn is the last one's
             self._waiting[group] = session
         elif message.kind == InferenceMessage.STATE and self._sink is not None:
-            memory = map_tree(np.array, self._unrolls[group].memory)
+            memory = self._memory_of.tree(map(np.array, self._unrolls[group].memory))
             self._sink.give_state(group, {**unpacked_state(message), "memory": memory})
         else:
             message.close_fds()
@@ -264,7 +268,7 @@ class PolicyServer:
         if goes_on:  # from where it is, which is not where a checkpoint has it
             start = start._replace(saved=None)
         memory = self._initial_memory if start.saved is None else start.saved["memory"]
-        self._unrolls[group] = _Unroll(map_tree(np.array, memory))
+        self._unrolls[group] = _Unroll(list(map(np.array, leaves_of(memory))))
         session.open(start)
 
     def _blocked(self, group: int) -> bool:
@@ -319,16 +323,16 @@ class PolicyServer:
         assert self._sink is not None
         unroll, group = self._unrolls[session.group], session.group
         timestep = Timestep(**session.buffers["request"])
-        if unroll.grant is not None and unroll.t == len(unroll.grant.columns.log_prob):
-            unroll.write(timestep)
+        if unroll.grant is not None and unroll.t == unroll.writer.length:
+            unroll.writer.write_timestep(unroll.t, timestep)
             self._sink.deliver(group, unroll.grant.ticket)
             unroll.grant, unroll.t = None, 0
         if unroll.grant is None and not self._begin_unroll(session, unroll):
             return False
         if not unroll.written:
-            unroll.write(timestep)
+            unroll.writer.write_timestep(unroll.t, timestep)
+            unroll.writer.write_memory(unroll.t, tuple(unroll.memory))
             unroll.written = True
-            keep_memory(unroll.memory, unroll.grant.columns, unroll.t)
         return True
 
     def _begin_unroll(self, session: Session, unroll: _Unroll) -> bool:
@@ -348,6 +352,7 @@ class PolicyServer:
                 session.send(Message(InferenceMessage.WANT_STATE))
                 unroll.asked_state = True
             return False
+        unroll.writer = UnrollWriter(unroll.grant.columns)
         session.oldest_version = unroll.grant.oldest_version
         self.on_ticket_wait(time.monotonic() - session.arrived)
         return self._is_there(session)  # the parameters that the ticket asks for
@@ -360,16 +365,17 @@ class PolicyServer:
         before = time.perf_counter()
         for index, session in sessions.items():
             unroll = self._unrolls.get(session.group)
-            kept = () if unroll is None else leaves_of(unroll.memory)
+            kept = () if unroll is None else unroll.memory
             self._inputs.write(index, session.group, [*session.asked, *kept], session.clock)
-        decision = self._to_host(self._act(policies, self._inputs.arrays, self._key))
+        fields = self._to_host(self._act(policies, self._inputs.arrays, self._key))
         for index, session in sessions.items():
-            own = map_tree(partial(self._inputs.part, index=index), decision)
-            for name, part in session.buffers["reply"].items():
-                copy_tree(getattr(own, name), part)
+            rows = self._inputs.rows[index]
+            for name, targets in session.replied.items():
+                for target, source in zip(targets, fields[name], strict=True):
+                    target[...] = source[rows]
             unroll = self._unrolls.get(session.group)
             if unroll is not None:
-                unroll.decide(own, version)
+                unroll.decide({name: [x[rows] for x in fields[name]] for name in fields}, version)
             del self._waiting[session.group]
             session.reply(version)
         self._busy.add({"act": time.perf_counter() - before})
@@ -378,24 +384,22 @@ class PolicyServer:
 class _Unroll:
     """The unroll of a group whose unrolls are collected here."""
 
-    def __init__(self, memory: Tree) -> None:
+    writer: UnrollWriter  # of the grant
+
+    def __init__(self, memory: list[np.ndarray]) -> None:
         self.memory = memory
+        """The memory of the group's slots, leaf by leaf."""
         self.grant: Grant | None = None
         self.t = 0
         self.written = False
         """True if row t holds its timestep."""
         self.asked_state = False
 
-    def write(self, timestep: Timestep) -> None:
-        """Writes row t."""
-        assert self.grant is not None
-        copy_tree(timestep, map_tree(lambda x: x[self.t], self.grant.columns.timesteps))
-
-    def decide(self, decision: Decision, version: np.ndarray) -> None:
-        """Completes row t."""
-        assert self.grant is not None
-        self.grant.columns.write(self.t, decision, version)
-        self.memory = map_tree(np.array, decision.memory)
+    def decide(self, decision: dict[str, list[np.ndarray]], version: np.ndarray) -> None:
+        """Completes row t: with the arrays of each field of the decision."""
+        row = [*decision["action"], *decision["log_prob"], *decision["advice"]]
+        self.writer.write_leaves(self.t, row, version)
+        self.memory = [x.copy() for x in decision["memory"]]
         self.t, self.written = self.t + 1, False
 
 
@@ -415,6 +419,8 @@ class _Inputs:
             "slots": np.zeros(count, np.int32),
         }
         self._offsets = np.arange(self._slots, dtype=np.int32)
+        self.rows = [slice(i * self._slots, (i + 1) * self._slots) for i in range(width)]
+        """The slots of the group at each index."""
         self._parts = [
             (
                 [self.part(x, index) for name in ACTED_ON for x in leaves_of(self.arrays[name])],

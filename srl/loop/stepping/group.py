@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from srl.core.tree import copy_tree, leaves_of, map_tree
+from srl.core.tree import copy_tree, map_tree
 from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.loop import Interact
 from srl.loop.policy_set import PolicySet
 from srl.pools import Pool, Rows
 from srl.pools.timestep_arrays import empty_timestep
-from srl.streams.batch import Batch
+from srl.streams.batch import Batch, UnrollWriter
 
 ACTIVITIES: tuple[str, ...] = ("step", "act", "unroll", "inference wait", "send wait")
 """The activities of an actor; "unroll" is all of a compiled one."""
@@ -102,6 +102,7 @@ class Group:
         self._oldest = (0, 0)  # the oldest version that may act
         self._next: Destination | None = None  # where an unroll may begin that has not
         self._env_action = policy_set.env_action
+        self._writer: UnrollWriter | None = None  # None where the policy worker collects
         self._clock = 0
         self._last = self._now = empty_timestep(pool.specs, pool.num_envs)
         self._memory = acting.initial_memory()
@@ -166,9 +167,8 @@ class Group:
     def act(self, timestep: Timestep, memory: Tree) -> Decision:
         """Decides, here or through the inference stream."""
         before = time.perf_counter()
-        columns = self._destination.columns
-        if columns is not None:
-            keep_memory(memory, columns, self._t)
+        if self._writer is not None:
+            self._writer.write_memory(self._t, memory)
         decision, self._version = self._acting.decide(timestep, memory, self._clock)
         self._seconds[self._acting.activity] += time.perf_counter() - before
         return decision
@@ -176,24 +176,21 @@ class Group:
     def step(self, action: Tree) -> Timestep:
         """Steps the group's environments, into the next row of the unroll."""
         before = time.perf_counter()
-        rows = self._destination.rows
-        row = rows[(self._t + 1) % len(rows)]
+        row = self._rows[(self._t + 1) % len(self._rows)]
         action = self._env_action(action)
         self._alive()
         self.doing = "step"
         self.pool.step(action, row)
         self.doing = ""
-        if (
-            self._destination.columns is None
-        ):  # the worker that collects may ask for the state at any step
+        if self._writer is None:  # the worker that collects may ask for the state at any step
             self._now = row.timestep
         self._seconds["step"] += time.perf_counter() - before
         return row.timestep
 
     def collect(self, timestep: Timestep, decision: Decision) -> None:
         """Completes a row of the unroll, whose timestep the pool has written."""
-        if self._destination.columns is not None:
-            self._destination.columns.write(self._t, decision, self._version)
+        if self._writer is not None:
+            self._writer.write(self._t, decision, self._version)
 
     def unroll(self, interact: Interact, length: int, number: int) -> None:
         """Takes an unroll of `length` rows, and hands it over.
@@ -213,6 +210,9 @@ class Group:
         if destination.oldest_version > self._oldest:  # a policy acts in several unrolls
             self._begin(destination.oldest_version)
         self._destination = destination
+        self._rows = [destination.rows[t] for t in range(len(destination.rows))]
+        columns = destination.columns
+        self._writer = None if columns is None else UnrollWriter(columns)
         self._take(interact, length, number)
         self._unrolls.deliver(self)
 
@@ -225,20 +225,6 @@ class Group:
             self._clock += 1
         copy_tree(timestep, self._last)
         self._memory = memory
-
-
-def keep_memory(memory: Tree, columns: Batch, t: int) -> None:
-    """Writes the memory before the first step of each chunk into an unroll.
-
-    Args:
-        memory: Before step `t`.
-        columns: The unroll.
-        t: Steps of the unroll before this one.
-    """
-    for now, kept in zip(leaves_of(memory), leaves_of(columns.memory), strict=True):
-        chunk = len(columns.log_prob) // len(kept)  # not asked of the policies: that loads JAX
-        if t % chunk == 0:
-            kept[t // chunk] = now
 
 
 def group_state(pool: Pool, timestep: Timestep, memory: Tree, clock: Any) -> dict[str, Tree]:
