@@ -141,6 +141,8 @@ class RemoteActing:
         # Of the timestep and the memory that a request is made of.
         form = Timestep(*(request.get(n, ()) for n in Timestep._fields)), request.get("memory", ())
         self._request, self._read = leaves_of(form), Leaves(form)
+        fields = zip((*Timestep._fields, "memory"), (*form[0], form[1]), strict=True)
+        self._names = [name for name, part in fields for _ in leaves_of(part)]
         self._decision = Decision(
             reply["action"], reply.get("log_prob"), reply.get("memory", ()), reply.get("advice", ())
         )
@@ -199,9 +201,11 @@ class RemoteActing:
         """Raises Refused if the buffers are for other environments than these."""
         if self._checked:
             return
-        held, expected = ([leaf.shape for leaf in leaves] for leaves in (own, self._request))
-        if held != expected:
-            raise Refused(f"a request of shapes {expected}; they are {held} here")
+        for name, held, expected in zip(self._names, own, self._request, strict=True):
+            if held.shape != expected.shape:
+                raise Refused(
+                    f"a request with {name} of shapes {expected.shape}; it has {held.shape} here"
+                )
         self._checked = True
 
     def _ask(self, clock: int) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from srl.core.types import Timestep
 from srl.streams.group_state import Start
 from srl.streams.inference import InferenceMessage, RemoteActing, Session
 from srl.streams.layout import Layout
@@ -106,7 +107,8 @@ def group(workers):
     return RemoteActing(reach, dict, alive, moved)
 
 
-TIMESTEP = SimpleNamespace(
+NONE = np.zeros(0)
+TIMESTEP = Timestep(*[NONE] * len(Timestep._fields))._replace(
     observation=np.ones(4, np.float32), terminated=np.zeros(4, bool), truncated=np.zeros(4, bool)
 )
 
