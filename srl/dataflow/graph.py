@@ -89,7 +89,7 @@ class Graph:
     """Calls of `learn` in a pass, and so versions of the policy that it makes."""
     num_envs: int = 0
     """Environments that the shapes are for; 0 where shapes are not known."""
-    rounds: int = 1
+    gradient_steps: int = 1
     """Gradient steps of one `learn`."""
     action_repeat: int = 1
     """Steps that an environment takes with each action."""
@@ -145,7 +145,7 @@ class Shapes:
     unrolls: Mapping[int, tuple[Field, ...]] = field(default_factory=dict)
     """The arrays of unrolls of each length; of other lengths only the names are known."""
     num_envs: int = 0
-    rounds: int = 1
+    gradient_steps: int = 1
     advice: tuple[Field, ...] = (Field("advice"),)
     """A teacher's advice, where there is one."""
     state_bytes: int = 0

@@ -17,7 +17,7 @@ EdgeKind = Literal["call", "carry", "gather", "latest", "sum"]
 - latest: the newest value that exists, replaced as a whole;
 - sum: added up over all replicas of the node.
 """
-Every = Literal["step", "update", "round"]
+Every = Literal["step", "update", "gradient step"]
 """The rate of an edge: each step of all environments, each update, each gradient step."""
 
 
@@ -75,7 +75,7 @@ TABLE: dict[str, Node] = {
     "learn": Node(
         takes=(
             Input("unroll", "gather", "update"),
-            Input("sums", "sum", "round"),
+            Input("sums", "sum", "gradient step"),
         ),
         gives=("policy", "sums"),
         pinned_by="parameters",

@@ -166,7 +166,7 @@ class _Tracer(Loop):
             unrolls=tuple(self.unrolls),
             learns=self.learns,
             num_envs=self.shapes.num_envs,
-            rounds=self.shapes.rounds,
+            gradient_steps=self.shapes.gradient_steps,
             action_repeat=self._action_repeat or 1,
             state_bytes=self.shapes.state_bytes,
             replay_bytes=self.shapes.replay_bytes,
@@ -342,7 +342,9 @@ class _Tracer(Loop):
         fields = self.shapes.part(name, length)
         if taken.parts:
             fields = tuple(field for field in fields if field.name.split("/")[0] in taken.parts)
-        times = {"step": self._steps, "update": 1, "round": self.shapes.rounds}[taken.every]
+        times = {"step": self._steps, "update": 1, "gradient step": self.shapes.gradient_steps}[
+            taken.every
+        ]
         self.crossings[Edge(source, node, taken.kind, name, fields, taken.every)] += times
 
     def _use(self, taker: str, expected: str, value: Any) -> None:

@@ -66,7 +66,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         unrolls={n: tuple(_fields(unroll)) for n, unroll in values["unrolls"].items()},
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "sums")},
         num_envs=num_envs,
-        rounds=max(instance.gradient_steps for instance in policy_set.instances.values()),
+        gradient_steps=max(instance.gradient_steps for instance in policy_set.instances.values()),
         state_bytes=state_bytes,
         replay_bytes=replay_bytes,
     )

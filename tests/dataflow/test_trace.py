@@ -79,7 +79,7 @@ def test_edges_tell_which_fields_their_target_reads():
     ]
     assert edges["act", "timestep"].every == "step"
     assert edges["learn", "unroll"].every == "update"
-    assert edges["learn", "sums"].every == "round"
+    assert edges["learn", "sums"].every == "gradient step"
 
 
 def test_a_loop_that_does_something_else_has_another_graph():

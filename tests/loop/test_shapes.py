@@ -40,7 +40,7 @@ def test_fields_have_the_shapes_of_the_whole_run():
     assert [field.name for field in found.unrolls[8]] == [
         n for n in Unroll._fields if n not in ("memory", "advice")
     ]
-    assert found.rounds == 6
+    assert found.gradient_steps == 6
 
 
 def test_bytes_are_those_of_the_arrays():

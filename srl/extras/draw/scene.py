@@ -118,7 +118,7 @@ class Scene:
             "num_envs": graph.num_envs,
             "groups": self.groups,
             "unroll_length": graph.rows,
-            "rounds": graph.rounds,
+            "gradient_steps": graph.gradient_steps,
             "max_staleness": self.max_staleness,
             "blocks": self.blocks,
             "warning": self.warning,
