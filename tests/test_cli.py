@@ -1,6 +1,10 @@
 import json
+import os
+import platform
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +68,24 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
         assert f"  {name} " in done.stdout
 
 
-def test_the_module_is_the_command():
-    command = [sys.executable, "-m", "srl", "--version"]
-    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("srl ")
+def test_the_module_is_the_command_and_names_the_versions_that_it_runs_on():
+    command = [sys.executable, "-X", "importtime", "-m", "srl", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    words = [f"{name} {version(name)}" for name in ("jax", "numpy")]
+    expected = f"srl {version('srl-rl')}, python {platform.python_version()}, {', '.join(words)}"
+    assert done.stdout.lower().strip() == expected
+    assert re.search(r"\| +srl$", done.stderr, re.MULTILINE)
+    assert not re.search(r"\| +(jax|numpy)$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["gates", "--list"], ["plan", "CartPole-v1"]])
+def test_a_reader_that_leaves_is_no_error(words, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "srl", *words]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_ctrl_c_that_comes_after_the_command_ends_the_process_without_a_traceback():
@@ -136,6 +155,18 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
             "resume / --env-steps x",
             "--env-steps: 'x'; expected a whole number, such as 64, 10_000 or 1e6",
         ),
+        ("plan CartPole-v1 --jsn", "unknown option --jsn; did you mean --json?"),
+        ("run CartPole-v1 --dry-rum", "unknown option --dry-rum; did you mean --dry-run?"),
+        ("bench act CartPole-v1 --num-slot 8", "--num-slot; did you mean --num-slots?"),
+        ("bench poool", "there is no benchmark 'poool'; did you mean pool?"),
+        ("eval / --episode 9", "unknown option --episode; did you mean --episodes?"),
+        ("eval / --n-eval-episodes=9", "--n-eval-episodes; srl calls it --episodes"),
+        ("watch / --episode 9", "unknown option --episode; did you mean --episodes?"),
+        ("export / out.onnx --polcy x", "unknown option --polcy; did you mean --policy?"),
+        ("share / folder --versoin 3", "unknown option --versoin; did you mean --version?"),
+        ("resume / --update 3", "unknown option --update; did you mean --updates?"),
+        ("top / --zzz", "unknown option --zzz; see srl top --help"),
+        ("export / out.onnx more", "not expected: more; see srl export --help"),
         ("export / out.safetensors", "/ is not a run folder"),
         ("export / x.pt", ".safetensors and .onnx are offered; call it x.safetensors or x.onnx"),
         ("export / policy", "call it policy.safetensors or policy.onnx"),

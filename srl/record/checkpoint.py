@@ -280,8 +280,9 @@ class Checkpoints:
                 version,
                 f"checkpoint {self._file(version)} lacks a part of its replay "
                 f"({next(iter(damaged.values()))}{several})",
-                f"`srl resume {short_path(self.folder.parent)} --partial-replay` goes on without "
-                f"{len(damaged)} of the replay's {len(files)} files",
+                f"`srl resume {short_path(self.folder.parent)} --partial-replay` (in Python "
+                f"partial_replay=True) goes on without {len(damaged)} of the replay's "
+                f"{len(files)} files",
                 replay_only=True,
             )
 

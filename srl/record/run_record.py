@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import importlib
-import importlib.metadata
 import itertools
 import json
 import logging
@@ -24,7 +23,7 @@ from urllib.parse import quote
 from srl.algorithms import Algorithm
 from srl.core.config_values import Import, made_from, renamed
 from srl.core.errors import RunError, Unwritable, UserError, expect
-from srl.core.optional_packages import DISTRIBUTION
+from srl.core.optional_packages import installed_version
 from srl.core.types import Specs
 from srl.record.checkpoint import Checkpoints
 from srl.record.experiment_file import import_file
@@ -229,10 +228,7 @@ def remove_unfinished_films(folder: RunFolder) -> None:
 
 def srl_version() -> str:
     """The installed version of srl."""
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+    return installed_version()
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {

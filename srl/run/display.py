@@ -62,6 +62,8 @@ class Display:
         """
         self.updates = 0
         """The updates made so far, which are shown until there is a report."""
+        self.folder_shown = False
+        """True once the run's folder is shown; it then stays, however the run ends."""
         # In a notebook lines are shown, for which rich needs no widgets.
         self._console = console or Console(
             highlight=False, soft_wrap=True, force_jupyter=False, quiet=quiet
@@ -77,7 +79,7 @@ class Display:
         self._next_note = 0.0
 
     def header(self, folder: RunFolder) -> None:
-        """Shows the settings of the run that begins."""
+        """Shows the settings of the run that begins; its folder once it can run with them."""
         self._folder, experiment = folder, self._experiment
         env = _short_name(experiment.env)
         self._line("experiment", experiment.name)
@@ -95,12 +97,18 @@ class Display:
         if experiment.updates is None and experiment.env_steps <= warm_up:
             counted = f"{warm_up:,} steps of all agents"
             self._line("warm-up", f"{counted}: with one, nothing is learned: give a smaller one")
-        self._line("run folder", str(folder.path))
+
+    def _show_folder(self) -> None:
+        if self._folder is not None and not self.folder_shown:
+            self.folder_shown = True
+            self._line("run folder", str(self._folder.path))
 
     def stage(self, stage: Stage, details: str = "") -> None:
         """Shows the stage that a run is in before its first report; cheap."""
         if not self._awaits_report or stage not in _STAGES:
             return
+        if stage in (Stage.RESETTING, Stage.STEPPING):
+            self._show_folder()
         if self._stopping():
             self._awaits_report = False
             self._stages.end()
@@ -123,6 +131,7 @@ class Display:
 
     def start(self, trainer: Any) -> None:
         """Shows the policies that are trained, and the bar."""
+        self._show_folder()
         parameters: Mapping[str, int] = getattr(trainer, "parameters", {})
         for policy, count in parameters.items():
             agents = getattr(trainer, "agents", {}).get(policy, ())

@@ -8,7 +8,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -262,6 +262,37 @@ def recorded_experiment(folder: Path) -> Experiment:
     return recorded(run, read_config(run)).experiment
 
 
+def choose_start(
+    folder: RunFolder,
+    say: Callable[[str], object],
+    *,
+    version: int | None = None,
+    partial_replay: bool = False,
+    anew: bool = False,
+) -> None:
+    """Makes a run ready to go on from a checkpoint.
+
+    Args:
+        folder: The run's.
+        say: Shows a line of text.
+        version: The updates of the checkpoint; the newest by default.
+        partial_replay: Whether to leave out blocks of its replay that are damaged.
+        anew: Whether a run that has trained and has no checkpoint may begin anew.
+
+    Raises:
+        UserError: When there is no such checkpoint, or another process trains the run.
+        Damaged: When the checkpoint cannot be read.
+    """
+    if version is not None:
+        for later in return_to(folder, version, partial_replay=partial_replay):
+            say(f"checkpoint {later.stem} is later, and kept as {later}")
+    expect_progress(folder, anew=anew)
+    if partial_replay:
+        with folder.locked():
+            left_out = Checkpoints(folder.checkpoints).leave_out_damaged_blocks()
+        say(left_out or "no block of the replay is damaged")
+
+
 def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
     """Raises UserError if a run has trained and has no checkpoint, unless it may begin anew."""
     if anew or Checkpoints(folder.checkpoints).versions() or not (folder.path / FILE).exists():
@@ -270,8 +301,8 @@ def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
     if done:
         raise UserError(
             f"{folder.path} has no checkpoint to go on from, and its metrics reach {done:,} env "
-            f"steps: `srl resume {short_path(folder.path)} --anew` trains from the beginning, and "
-            f"keeps them in {REVERTED_FILE}"
+            f"steps: `srl resume {short_path(folder.path)} --anew` (in Python anew=True) trains from "
+            f"the beginning, and keeps them in {REVERTED_FILE}"
         )
 
 
