@@ -4,7 +4,7 @@ import platform
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -71,8 +71,9 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
 def test_the_module_is_the_command_and_names_the_versions_that_it_runs_on():
     command = [sys.executable, "-X", "importtime", "-m", "srl", "--version"]
     done = subprocess.run(command, capture_output=True, text=True)
-    words = [f"{name} {version(name)}" for name in ("jax", "numpy")]
-    expected = f"srl {version('srl-rl')}, python {platform.python_version()}, {', '.join(words)}"
+    own = metadata.version("srl-rl")
+    words = [f"{name} {metadata.version(name)}" for name in ("jax", "numpy")]
+    expected = f"srl {own}, python {platform.python_version()}, {', '.join(words)}"
     assert done.stdout.lower().strip() == expected
     assert re.search(r"\| +srl$", done.stderr, re.MULTILINE)
     assert not re.search(r"\| +(jax|numpy)$", done.stderr, re.MULTILINE)

@@ -66,8 +66,8 @@ def train(
         for and no update comes, the process itself ends, with code 130.
 
     Raises:
-        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless it was
-            shown.
+        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless
+            it was shown.
     """
     plan = experiment.settled_plan
     if trainer is None and in_processes(plan):

@@ -71,8 +71,8 @@ def train_in_processes(
         The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
 
     Raises:
-        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless it was
-            shown.
+        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless
+            it was shown.
     """
     plan = experiment.settled_plan
     # An engine that takes a host away sends SIGTERM: then the next controller goes on.

@@ -301,8 +301,8 @@ def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
     if done:
         raise UserError(
             f"{folder.path} has no checkpoint to go on from, and its metrics reach {done:,} env "
-            f"steps: `srl resume {short_path(folder.path)} --anew` (in Python anew=True) trains from "
-            f"the beginning, and keeps them in {REVERTED_FILE}"
+            f"steps: `srl resume {short_path(folder.path)} --anew` (in Python anew=True) trains "
+            f"from the beginning, and keeps them in {REVERTED_FILE}"
         )
 
 

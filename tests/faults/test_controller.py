@@ -135,6 +135,7 @@ def test_a_mistake_of_the_users_exits_with_2_and_leaves_no_folder(start, tmp_pat
     run = start(10**6, "misuse-actors-0-early")
     shown, errors = run.communicate(timeout=DEADLINE)
     assert run.returncode == 2
-    assert "experiment" in shown and "run folder" not in shown
+    assert "experiment" in shown
+    assert "run folder" not in shown
     assert errors == "srl: there is no such environment; take another\n"
     assert not (tmp_path / "run").exists()

@@ -379,7 +379,9 @@ def test_a_users_mistake_found_at_the_start_leaves_no_folder_and_names_none(tmp_
     with pytest.raises(UserError, match="there is no environment"):
         run(tmp_path / "run", trainer=trainer)
     assert not (tmp_path / "run").exists()
-    assert "experiment" in (shown := capsys.readouterr().out) and "run folder" not in shown
+    shown = capsys.readouterr().out
+    assert "experiment" in shown
+    assert "run folder" not in shown
     assert trainer.closed
 
 
