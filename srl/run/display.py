@@ -164,7 +164,8 @@ class Display:
         if self._progress is not None:
             task = self._progress.task_ids[0]
             text = f"{self._unit}  {self._numbers(report)}"
-            self._progress.below = [report.get("bottleneck", ""), *_activities(report)]
+            below = [_statistics(report), report.get("bottleneck", ""), *_activities(report)]
+            self._progress.below = below
             self._progress.update(task, description=text, completed=done)
             return
         total = self._experiment.updates or self._experiment.env_steps
@@ -173,12 +174,14 @@ class Display:
         if so_far >= _KNOWN_SECONDS:
             left = f"  left {_duration(so_far / max(done - first, 1) * max(total - done, 0))}"
         share = min(100 * done // total, 100)
-        how = f"{self._numbers(report)}{left}  {report.get('bottleneck', '')}"
+        numbers = "  ".join(filter(None, [self._numbers(report), _statistics(report)]))
+        how = f"{numbers}{left}  {report.get('bottleneck', '')}"
         self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip())
 
     def summary(self, report: Mapping[str, Any]) -> str:
         """The most important values of a report, in a line."""
-        return f"{self._numbers(report)}  {report.get('bottleneck', '')}".rstrip()
+        parts = self._numbers(report), _statistics(report), report.get("bottleneck", "")
+        return "  ".join(filter(None, parts))
 
     def _numbers(self, report: Mapping[str, Any]) -> str:
         fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
@@ -278,6 +281,18 @@ def _ratings(report: Mapping[str, Any]) -> str:
         if k not in ("version", "games") and v is not None
     ]
     return f"  elo {', '.join(sides)}" if sides else ""
+
+
+_MOST_STATISTICS = 3
+_SUCCESS = "env/is_success"
+
+
+def _statistics(report: Mapping[str, Any]) -> str:
+    """The first few statistics of the environment's episodes, is_success before others."""
+    names = [name for name in report if name.startswith("env/")]
+    names.sort(key=lambda name: name != _SUCCESS)
+    shown = [f"{n.removeprefix('env/')} {_number(report[n])}" for n in names[:_MOST_STATISTICS]]
+    return ", ".join(shown)
 
 
 def _number(value: Any) -> str:
