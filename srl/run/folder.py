@@ -34,10 +34,11 @@ from srl.record.run_record import (
     find_run,
     read_config,
     recorded_algorithm,
+    refused,
     settings_importer,
     srl_version,
 )
-from srl.record.trust import OPTION, is_own, outside, signed
+from srl.record.trust import CHANGED, OPTION, is_changed, is_own, outside, signed
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
 from srl.system.search_path import add_folder
 
@@ -132,11 +133,14 @@ def _is_own(folder: RunFolder, config: Mapping[str, Any]) -> bool:
 
 def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> None:
     """Raises UserError unless a run may train: its workers execute and import what it names."""
-    if not (trust or _is_own(folder, config)):
-        raise UserError(
-            f"srl does not know the run {folder.path} as yours, and to go on with it is to run its "
-            f"code: look at it, and give {OPTION} if you trust it"
-        )
+    if trust or _is_own(folder, config):
+        return
+    if is_changed(config):
+        raise UserError(f"{folder.config} {CHANGED}; {OPTION} runs what it names now")
+    raise UserError(
+        f"srl does not know the run {folder.path} as yours, and to go on with it is to run its "
+        f"code: look at it, and give {OPTION} if you trust it"
+    )
 
 
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
@@ -178,7 +182,7 @@ def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Reso
         recorded_algorithm(other, read_config(other), trusted=False)
     env = made_from(values.get("env"), import_module=importer)
     if name := outside_module(env):
-        raise UserError(f"{folder.path}: {outside(name)}")
+        raise refused(folder, outside(name))
     return _made_again(values, None, fixed, importer)
 
 
@@ -469,6 +473,11 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
                 f"{folder.path} began with {name}={value!r}, but the code it imports now gives "
                 f"{current[name]!r}"
             )
+            if refuse and is_changed(read_config(folder)):
+                raise UserError(
+                    f"{folder.config} has {name}={value!r}, where the run began with "
+                    f"{current[name]!r}: it {CHANGED}"
+                )
             if refuse:
                 raise UserError(f"{text}; restore that code, or start a new run")
             logger.warning("%s, which is what counts here", text)
