@@ -14,6 +14,7 @@ from safetensors import safe_open
 from srl.api.cli import COMMANDS, main
 from srl.config.experiment import load_experiment
 from srl.core.errors import RunError, UserError
+from srl.pools import make
 from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
 
@@ -194,6 +195,56 @@ def test_a_wrong_id_is_told_before_anything_else(capsys, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     assert told in complaint(capsys, "run", env, *more)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CartPole-v1 --plan inline",
+        "CartPole-v1 --plan auto",
+        "CartPole-v1 --workers 2",
+        "CartPole-v1 --plan inline --on slurm --dry-run",
+        "vector:CartPole-v1 --plan inline",
+        "envpool:CartPole-v1",
+        "jax:gymnax:CartPole-v1",
+        "native:CartPole-v1 --plan inline",
+    ],
+)
+def test_an_algorithm_that_does_not_suit_is_reported_before_anything_starts(
+    capsys, tmp_path, monkeypatch, words
+):
+    monkeypatch.chdir(tmp_path)
+    told = complaint(capsys, "run", *words.split(), "--algorithm", "SAC")
+    assert "SAC draws actions within bounds, and the action space is Discrete(2" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_algorithm_that_does_not_suit_is_reported_before_compiling(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["run", "CartPole-v1", "--algorithm", "SAC", "--run-dir", str(run)]) == 2
+    output = capsys.readouterr()
+    assert "SAC draws actions within bounds" in output.err
+    assert "compiling" not in output.out
+    assert not run.exists()
+
+
+SLOW = """
+import gymnasium
+
+def make():
+    import time
+    open("began", "w").close()
+    time.sleep(1000)
+"""
+
+
+def test_an_environment_that_is_slow_to_make_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(make._PROBE, "start_timeout", 3.0)
+    (tmp_path / "slow_to_make.py").write_text(SLOW)
+    assert make.expect_environment("slow_to_make:make", probe=True) is None
+    assert (tmp_path / "began").exists()
 
 
 IMPOSSIBLE = """

@@ -1,6 +1,8 @@
 """What Slurm does to jobs by itself: takes hosts away, starts jobs again, ends their time."""
 
+import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -22,9 +24,9 @@ def controllers(run):
     )
 
 
-def restarted(run, kind):
+def restarted(run, kind, times=1):
     job = run.job(kind)
-    return job["JobState"] == "RUNNING" and job["Restarts"] == "1"
+    return job["JobState"] == "RUNNING" and job["Restarts"] == str(times)
 
 
 def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_path):
@@ -55,6 +57,51 @@ def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_pat
     assert account(run.told).learned == 4 * newest(run.folder)
     assert account(run.told).rolled_back == 0
     assert all(line["staleness_max"] == 0 for line in run.metrics())
+
+
+PREEMPTING = """
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF
+PartitionName=DEFAULT PriorityTier=1 PreemptMode=REQUEUE GraceTime=100000
+"""
+
+
+def preempt(run, kind, restarts):
+    """Has a job of higher priority take a fragment's host for a second; waits for its return."""
+    cluster = run.cluster
+    script = cluster.folder / "other.sh"
+    script.write_text("#!/bin/sh\nsleep 1\n")
+    where = ("--partition=urgent", f"--nodelist={run.host(kind).name}", "--exclusive")
+    number = cluster.run("sbatch", "--parsable", *where, script).stdout.strip()
+    cluster.wait_job(number)
+    run.until(lambda run: restarted(run, kind, restarts))
+
+
+def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(slurm, tmp_path):
+    words = ("--env-steps", "1_000_000_000", "--checkpoint-minutes", "100")
+    run = SlurmRun(slurm(4, PREEMPTING), tmp_path / "run", *APART, *words)
+    run.until(updates(3))
+    run.until(lambda run: newest(run.folder))
+    reached = run.metrics()[-1]["updates"]
+    preempt(run, "learner", 1)  # the grace is long: the job ends by the TERM that begins it
+    run.until(lambda run: "goes on after" in run.told)
+    kept = newest(run.folder)
+    assert kept >= reached
+    run.until(updates(kept + 20))
+    own = f'"folder": "{run.folder}", "fragment": "learner",'
+    (learner,) = processes(lambda words: any(own in word for word in words))
+    run.cluster.run("scontrol", "update", "partitionname=main", "gracetime=3")
+    # It can write none: Slurm lets it continue before the TERM, and this stops it again.
+    hold = f"while kill -STOP {learner} 2>/dev/null; do :; done"
+    with subprocess.Popen(["sh", "-c", hold]):
+        preempt(run, "learner", 2)
+    run.until(lambda run: run.told.count("goes on after") == 2)
+    run.until(lambda run: "first steps" in run.told.rpartition("goes on after")[2])
+    run.stop()
+    assert run.wait() == 130, run.all
+    assert account(run.told).learned == 4 * newest(run.folder)
+    assert account(run.told).rolled_back >= 4 * 20
 
 
 def test_a_run_whose_time_ends_has_written_a_checkpoint_and_can_be_gone_on_with(slurm, tmp_path):
