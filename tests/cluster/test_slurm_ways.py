@@ -94,7 +94,8 @@ def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(sl
     run.until(lambda run: "goes on after" in run.told)
     kept = newest(run.folder)
     assert kept >= reached
-    run.until(lambda run: noted_learned(run) >= 4 * (newest(run.folder) + 20))
+    run.until(lambda run: newest(run.folder) > kept)  # the next one is due in ten seconds
+    run.until(lambda run: noted_learned(run) > 4 * newest(run.folder))
     own = f'"folder": "{run.folder}", "fragment": "learner",'
     (learner,) = processes(lambda words: any(own in word for word in words))
     run.cluster.run("scontrol", "update", "partitionname=main", "gracetime=3")
