@@ -69,19 +69,19 @@ PartitionName=DEFAULT PriorityTier=1 PreemptMode=REQUEUE GraceTime=100000
 
 
 def preempt(run, kind, restarts):
-    """Has a job of higher priority take a fragment's host for a second; waits for its return."""
+    """Has a job of higher priority take a fragment's host for a second; waits for its return.
+
+    Gives the unrolls that the learner had learned from, as the controller noted last.
+    """
     cluster = run.cluster
     script = cluster.folder / "other.sh"
     script.write_text("#!/bin/sh\nsleep 1\n")
     where = ("--partition=urgent", f"--nodelist={run.host(kind).name}", "--exclusive")
     number = cluster.run("sbatch", "--parsable", *where, script).stdout.strip()
     cluster.wait_job(number)
+    learned = json.loads((run.folder / "unrolls.json").read_text())["0"][1]
     run.until(lambda run: restarted(run, kind, restarts))
-
-
-def noted_learned(run):
-    """The unrolls that the learner has learned from, as the controller has noted last."""
-    return json.loads((run.folder / "unrolls.json").read_text())["0"][1]
+    return learned
 
 
 def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(slurm, tmp_path):
@@ -94,15 +94,14 @@ def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(sl
     run.until(lambda run: "goes on after" in run.told)
     kept = newest(run.folder)
     assert kept >= reached
-    run.until(lambda run: newest(run.folder) > kept)  # the next one is due in ten seconds
-    run.until(lambda run: noted_learned(run) > 4 * newest(run.folder))
+    run.until(updates(100 * (kept // 100 + 1)))  # there is a report every 100
     own = f'"folder": "{run.folder}", "fragment": "learner",'
     (learner,) = processes(lambda words: any(own in word for word in words))
     run.cluster.run("scontrol", "update", "partitionname=main", "gracetime=3")
     # It can write none: Slurm lets it continue before the TERM, and this stops it again.
     holding = subprocess.Popen(["sh", "-c", f"while :; do kill -STOP {learner} 2>/dev/null; done"])
     try:
-        preempt(run, "learner", 2)
+        learned = preempt(run, "learner", 2)
     finally:
         holding.kill()
         holding.wait()
@@ -111,7 +110,9 @@ def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(sl
     run.stop()
     assert run.wait() == 130, run.all
     assert account(run.told).learned == 4 * newest(run.folder)
-    assert account(run.told).rolled_back > 0
+    *_, kept = re.findall(r"goes on after ([\d,]+) env steps", run.told)
+    steps = 4 * 16  # of an unroll's environments
+    assert account(run.told).rolled_back == learned - int(kept.replace(",", "")) // steps >= 0
 
 
 def test_a_job_that_is_held_as_its_node_has_failed_starts_by_the_command_that_is_shown(
