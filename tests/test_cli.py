@@ -1,6 +1,10 @@
 import json
+import os
+import platform
+import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ from safetensors import safe_open
 from srl.api.cli import COMMANDS, main
 from srl.config.experiment import load_experiment
 from srl.core.errors import RunError, UserError
+from srl.pools import make
 from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
 
@@ -64,9 +69,25 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
         assert f"  {name} " in done.stdout
 
 
-def test_the_module_is_the_command():
-    command = [sys.executable, "-m", "srl", "--version"]
-    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("srl ")
+def test_the_module_is_the_command_and_names_the_versions_that_it_runs_on():
+    command = [sys.executable, "-X", "importtime", "-m", "srl", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    own = metadata.version("srl-rl")
+    words = [f"{name} {metadata.version(name)}" for name in ("jax", "numpy")]
+    expected = f"srl {own}, python {platform.python_version()}, {', '.join(words)}"
+    assert done.stdout.lower().strip() == expected
+    assert re.search(r"\| +srl$", done.stderr, re.MULTILINE)
+    assert not re.search(r"\| +(jax|numpy)$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["gates", "--list"], ["plan", "CartPole-v1"]])
+def test_a_reader_that_leaves_is_no_error(words, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "srl", *words]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_ctrl_c_that_comes_after_the_command_ends_the_process_without_a_traceback():
@@ -136,6 +157,18 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
             "resume / --env-steps x",
             "--env-steps: 'x'; expected a whole number, such as 64, 10_000 or 1e6",
         ),
+        ("plan CartPole-v1 --jsn", "unknown option --jsn; did you mean --json?"),
+        ("run CartPole-v1 --dry-rum", "unknown option --dry-rum; did you mean --dry-run?"),
+        ("bench act CartPole-v1 --num-slot 8", "--num-slot; did you mean --num-slots?"),
+        ("bench poool", "there is no benchmark 'poool'; did you mean pool?"),
+        ("eval / --episode 9", "unknown option --episode; did you mean --episodes?"),
+        ("eval / --n-eval-episodes=9", "--n-eval-episodes; srl calls it --episodes"),
+        ("watch / --episode 9", "unknown option --episode; did you mean --episodes?"),
+        ("export / out.onnx --polcy x", "unknown option --polcy; did you mean --policy?"),
+        ("share / folder --versoin 3", "unknown option --versoin; did you mean --version?"),
+        ("resume / --update 3", "unknown option --update; did you mean --updates?"),
+        ("top / --zzz", "unknown option --zzz; see srl top --help"),
+        ("export / out.onnx more", "not expected: more; see srl export --help"),
         ("export / out.safetensors", "/ is not a run folder"),
         ("export / x.pt", ".safetensors and .onnx are offered; call it x.safetensors or x.onnx"),
         ("export / policy", "call it policy.safetensors or policy.onnx"),
@@ -162,6 +195,56 @@ def test_a_wrong_id_is_told_before_anything_else(capsys, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     assert told in complaint(capsys, "run", env, *more)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CartPole-v1 --plan inline",
+        "CartPole-v1 --plan auto",
+        "CartPole-v1 --workers 2",
+        "CartPole-v1 --plan inline --on slurm --dry-run",
+        "vector:CartPole-v1 --plan inline",
+        "envpool:CartPole-v1",
+        "jax:gymnax:CartPole-v1",
+        "native:CartPole-v1 --plan inline",
+    ],
+)
+def test_an_algorithm_that_does_not_suit_is_reported_before_anything_starts(
+    capsys, tmp_path, monkeypatch, words
+):
+    monkeypatch.chdir(tmp_path)
+    told = complaint(capsys, "run", *words.split(), "--algorithm", "SAC")
+    assert "SAC draws actions within bounds, and the action space is Discrete(2" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_algorithm_that_does_not_suit_is_reported_before_compiling(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["run", "CartPole-v1", "--algorithm", "SAC", "--run-dir", str(run)]) == 2
+    output = capsys.readouterr()
+    assert "SAC draws actions within bounds" in output.err
+    assert "compiling" not in output.out
+    assert not run.exists()
+
+
+SLOW = """
+import gymnasium
+
+def make():
+    import time
+    open("began", "w").close()
+    time.sleep(1000)
+"""
+
+
+def test_an_environment_that_is_slow_to_make_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(make._PROBE, "start_timeout", 3.0)
+    (tmp_path / "slow_to_make.py").write_text(SLOW)
+    assert make.expect_environment("slow_to_make:make", probe=True) is None
+    assert (tmp_path / "began").exists()
 
 
 IMPOSSIBLE = """

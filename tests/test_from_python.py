@@ -15,11 +15,13 @@ import pytest
 
 import srl
 from srl import SelfPlay, UserError, plans
-from srl.algorithms import ALGORITHMS, PPO
+from srl.algorithms import ALGORITHMS, DQN, PPO
 from srl.config.experiment import load_experiment
 from srl.core.config_values import config_values, made_from
 from srl.dataflow.plans import PLANS
+from srl.networks import MLP
 from srl.pools import NamedEnv
+from srl.record.checkpoint import Checkpoints, Damaged
 from tests.small_runs import CARTPOLE, GAME
 
 SMALL = replace(CARTPOLE, updates=2, report_every=1)
@@ -150,6 +152,18 @@ def test_the_folder_and_the_version_are_the_second_argument(tmp_path):
     assert srl.evaluate(run.path, 2, episodes=1)["version"] == 2
     with pytest.raises(UserError, match="there is no version 7"):
         run.evaluate(7, episodes=1)
+
+
+def test_a_run_goes_on_without_damaged_blocks_of_its_replay(tmp_path, capsys):
+    learns = DQN(network=MLP(width=8), unroll_length=4, batch_size=16, warm_up=0, replay=5 * 32)
+    run = srl.train(replace(SMALL, algorithm=learns), tmp_path / "run", quiet=True)
+    (block,) = (run.path / "checkpoints" / "replay").glob("*-2.*")
+    os.truncate(block, 100)
+    with pytest.raises(Damaged, match=r"partial_replay=True\) goes on without 1 of"):
+        run.resume(updates=3, version=2)
+    run.resume(partial_replay=True)
+    assert "checkpoint 2 goes on without 1 of" in capsys.readouterr().out
+    Checkpoints(run.path / "checkpoints").check_replay(2)
 
 
 def test_a_folder_without_a_run_is_refused_as_it_is_named(tmp_path):

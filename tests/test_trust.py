@@ -28,8 +28,8 @@ from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import MLP
 from srl.pools import NamedEnv
 from srl.pools.make import outside_module
-from srl.record.trust import is_own, only_settings, signed
-from tests.small_runs import save
+from srl.record.trust import is_own, is_signed, only_settings, signed, unsigned
+from tests.small_runs import CARTPOLE, resolved, save
 
 EXPERIMENT = """
 from pathlib import Path
@@ -125,8 +125,28 @@ def test_the_key_is_for_its_user_alone_and_one_that_others_can_read_counts_for_n
 def test_a_user_without_a_place_for_the_key_is_warned(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert signed({"a": 1}) == {"a": 1}
+    assert unsigned(signed({"a": 1})) == {"a": 1}
+    assert not is_signed(signed({"a": 1}))
     assert "later commands on this run need --trust" in caplog.text
+
+
+@pytest.mark.parametrize("target", ["native:CartPole-v1", ""])
+def test_a_configuration_that_was_changed_by_hand_is_reported_as_that(target, tmp_path, capsys):
+    made = load_experiment(target) if target else resolved(CARTPOLE)
+    run = save(made, tmp_path / "run").path
+    change(run, lambda config: config["experiment"]["algorithm"]["network"].update(widths=[9]))
+    told = f"{run / 'config.json'} was changed by hand: undo the change, or start a new run"
+    for command in ("eval", "resume"):
+        assert main([command, str(run)]) == 2
+        assert told in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"another network.*config\.json was changed by hand"):
+        srl.load(run)
+    assert main(["resume", str(run), "--trust"]) == 2
+    errors = capsys.readouterr().err
+    assert ("widths=[9], where the run began with []: it was changed by hand" in errors) == bool(
+        target
+    )
+    assert "was changed by hand" in errors
 
 
 # ---- a stranger's ----

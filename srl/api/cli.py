@@ -10,7 +10,7 @@ import signal
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ COMMANDS = {
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
 _WITH_RUNS = ("run", "resume", "top", "sweep", "gates")
-"""Commands that train or follow runs, and so go on when nobody reads their output any more."""
+"""Commands that train or follow runs, and so go on when their terminal is closed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     quiet_xla()
-    with lasting_output() if words and words[0] in _WITH_RUNS else nullcontext():
+    with lasting_output(hangup=not words or words[0] not in _WITH_RUNS):
         code = _run_command(words)
     if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -78,9 +78,7 @@ def _run_command(argv: list[str]) -> int:
         if name in ("-h", "--help"):
             return _print(_usage())
         if name == "--version":
-            from srl.record.run_record import srl_version
-
-            return _print(f"srl {srl_version()}")
+            return _print(_versions())
         raise UserError(f"unknown command {name!r}; {_nearest(name)}")
     except UserError as error:
         return _fail(str(error), 2)
@@ -88,9 +86,6 @@ def _run_command(argv: list[str]) -> int:
         return _fail(explained(error), 1)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except BrokenPipeError:  # the reader of our output has left
-        sys.stderr.close()
-        return 141
 
 
 def arguments(command: str, **settings: Any) -> Arguments:
@@ -131,11 +126,11 @@ def run(argv: list[str]) -> int:
     if options.help:
         from srl.config.overrides import help_text
 
-        experiment = load_experiment(target or "ENV_ID", overrides).experiment
+        experiment = load_experiment(target or "ENV_ID", overrides, flags=parser.flags).experiment
         return _print(f"{parser.format_help()}\n{help_text(experiment)}")
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")
-    resolved = load_experiment(target, overrides)
+    resolved = load_experiment(target, overrides, flags=parser.flags)
     if options.on != "local":
         from srl.launch.submit import run_elsewhere
 
@@ -176,22 +171,14 @@ def resume(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     from srl.launch.auto import settled
     from srl.launch.local import train
-    from srl.record.checkpoint import Checkpoints
-    from srl.run.folder import expect_progress, extend_run, limit_run, open_run, return_to
+    from srl.run.folder import choose_start, extend_run, limit_run, open_run
 
     folder, resolved = open_run(options.run_dir, to_train=True, trust=options.trust)
     from srl.launch.submit import refuse_running, resume_elsewhere
 
     refuse_running(folder)
-    if options.version is not None:
-        partial = options.partial_replay
-        for later in return_to(folder, options.version, partial_replay=partial):
-            _print(f"checkpoint {later.stem} is later, and kept as {later}")
-    expect_progress(folder, anew=options.anew)
-    if options.partial_replay:
-        with folder.locked():
-            left_out = Checkpoints(folder.checkpoints).leave_out_damaged_blocks()
-        _print(left_out or "no block of the replay is damaged")
+    start = {name: getattr(options, name) for name in ("version", "partial_replay", "anew")}
+    choose_start(folder, _print, **start)
     budget = {"env_steps": options.env_steps, "updates": options.updates}
     if any(value is not None for value in budget.values()):
         resolved = extend_run(folder, resolved, **budget)
@@ -344,6 +331,16 @@ def _usage() -> str:
     return (
         f"usage: srl COMMAND ...\n\n{commands}\n\nsrl COMMAND --help describes one; srl --version"
     )
+
+
+def _versions() -> str:
+    """The versions of srl and of what it runs on, in a line; imports none of these."""
+    import platform
+
+    from srl.core.optional_packages import installed_version
+
+    libraries = f"JAX {installed_version('jax')}, NumPy {installed_version('numpy')}"
+    return f"srl {installed_version()}, Python {platform.python_version()}, {libraries}"
 
 
 def _nearest(name: str) -> str:

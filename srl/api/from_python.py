@@ -20,9 +20,9 @@ from srl.policies.agent import Agent, load
 from srl.pools.python.sources import made_already
 from srl.record.run_record import RunFolder, find_run, read_config
 from srl.run.folder import (
+    choose_start,
     continue_run,
     expect_own,
-    expect_progress,
     extend_run,
     limit_run,
     open_run,
@@ -43,6 +43,7 @@ def train(
     plan: Plan | str | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
+    partial_replay: bool = False,
     trust: bool = False,
     quiet: bool = False,
     on_report: Hook | None = None,
@@ -61,6 +62,7 @@ def train(
         overrides: Of a file's or id's experiment, such as ["--num-envs", "8"].
         resume: Whether to go on with the run in `run_dir`, whose experiment this is; its budget
             may be larger now.
+        partial_replay: As for `Run.resume`.
         trust: Whether to go on with a run that others have made, and to run code of its folder.
         quiet: Whether to show nothing while it goes.
         on_report: A hook in place of the experiment's, called at each report.
@@ -102,7 +104,7 @@ def train(
     if folder is None:
         raise UserError("resume=True goes on with a run: give its folder as run_dir")
     refuse_running(folder)
-    expect_progress(folder)
+    choose_start(folder, say, partial_replay=partial_replay)
     return _train(folder, continue_run(folder, resolved), resume=True, quiet=quiet)
 
 
@@ -147,15 +149,21 @@ class Run:
         env_steps: int | None = None,
         updates: int | None = None,
         minutes: float | None = None,
+        version: int | None = None,
+        partial_replay: bool = False,
+        anew: bool = False,
         quiet: bool = False,
         trust: bool = False,
     ) -> Run:
-        """Goes on from the newest checkpoint; see `train` for what it raises.
+        """Goes on as `srl resume` does; see `train` for what it raises.
 
         Args:
             env_steps: Trains to this many in all, in place of the experiment's.
             updates: The same, counted in updates.
             minutes: Trains for at most so many, in place of the experiment's.
+            version: The updates of the checkpoint to go on from; the newest by default.
+            partial_replay: Whether to go on without the blocks of the replay that are damaged.
+            anew: Whether to train from the beginning where there is no checkpoint.
             quiet: Whether to show nothing while it goes.
             trust: Whether to go on with a run that others have made.
         """
@@ -163,12 +171,13 @@ class Run:
         if resolved is None:
             folder, resolved = open_run(self.path, to_train=True, trust=trust)
         refuse_running(folder)
-        expect_progress(folder)
+        say = _silent if quiet else print_line
+        choose_start(folder, say, version=version, partial_replay=partial_replay, anew=anew)
         if env_steps is not None or updates is not None:
             resolved = extend_run(folder, resolved, env_steps=env_steps, updates=updates)
         if minutes is not None:
             resolved = limit_run(folder, resolved, minutes)
-        resolved = settled(folder, resolved, _silent if quiet else print_line)
+        resolved = settled(folder, resolved, say)
         return _train(folder, resolved, resume=True, quiet=quiet)
 
     def load(

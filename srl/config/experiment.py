@@ -325,6 +325,7 @@ def load_experiment(
     directory: Path | None = None,
     fixed: Mapping[str, Any] = _NONE,
     usual_plan: Plan | str | None = None,
+    flags: Sequence[str] = (),
 ) -> Resolved:
     """The experiment that `target` names, with `overrides` applied.
 
@@ -336,6 +337,7 @@ def load_experiment(
         fixed: The fixed policies by pattern, of a run that has begun: it goes on with the same.
         usual_plan: The plan of a run that has begun, where it names none: processes and machines
             that go on with it may have other devices.
+        flags: Options of the command that takes the overrides, for hints at a wrong one.
 
     Raises:
         UserError: When the target or an override is wrong.
@@ -352,7 +354,7 @@ def load_experiment(
     expect_declared("experiment", experiment)  # or an override of such a setting were unknown
     if experiment.plan is None:
         experiment = replace(experiment, plan=usual_plan)
-    experiment = _settled(override(experiment, overrides), fixed)
+    experiment = _settled(override(experiment, overrides, flags), fixed)
     return Resolved(experiment, target, tuple(overrides), source, directory)
 
 

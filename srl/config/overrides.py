@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import inspect
 import itertools
@@ -16,7 +15,7 @@ from srl.algorithms import ALGORITHMS, Algorithm
 from srl.core.console.arguments import wrapped
 from srl.core.errors import UserError, nearest
 from srl.core.field_types import item_count, item_type, read, text_types
-from srl.core.other_names import option_hint
+from srl.core.other_names import unknown_option
 from srl.core.schedule import Schedule
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import PLANS, resolve
@@ -49,8 +48,13 @@ class Option:
         return _flag((*outer, f"no-{name}")) if self.annotation is bool else None
 
 
-def override(value: T, arguments: Sequence[str]) -> T:
+def override(value: T, arguments: Sequence[str], flags: Sequence[str] = ()) -> T:
     """`value` with the fields replaced that arguments such as `--algorithm.learning-rate 3e-4` set.
+
+    Args:
+        value: An experiment.
+        arguments: These, each with its value.
+        flags: Options of the command itself, which may be meant by a wrong one.
 
     Raises:
         UserError: Naming the argument that is wrong, and the nearest right one.
@@ -76,7 +80,7 @@ def override(value: T, arguments: Sequence[str]) -> T:
             given[off[flag].path] = False
             continue
         if flag not in known:
-            raise UserError(_unknown(value, flag, [*known, *off]))
+            raise UserError(_unknown(value, flag, [*known, *off, *flags]))
         if has_value:
             rest.insert(0, text)
         given[known[flag].path] = _take(known[flag], rest, after_equals=bool(has_value))
@@ -132,14 +136,10 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
     owners = [k.__name__ for k in ALGORITHMS if names[0] == "algorithm" and name in _names(k)]
     if len(names) == 2 and owners:
         return f"{flag} is a setting of {', '.join(owners)}, and not of {type(whole).__name__}"
-    if other := option_hint(flag, known.__contains__):
-        return f"unknown option {flag}; {other}"
-    same = [option for option in known if option.endswith(f".{flag[2:]}")]
-    near = same or difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "--help lists what there is"
-    if not near and len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
-        hint = f"an option of the environment is --env.{flag[2:]}; {hint}"
-    return f"unknown option {flag}; {hint}"
+    otherwise = "--help lists what there is"
+    if len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
+        otherwise = f"an option of the environment is --env.{flag[2:]}; {otherwise}"
+    return unknown_option(flag, known, otherwise)
 
 
 def _names(kind: type) -> set[str]:

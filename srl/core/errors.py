@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Collection
 from numbers import Integral, Real
 from types import TracebackType
+from typing import Any
 
 _LONGEST = 2_000  # characters of the text of an error that srl did not raise
 
@@ -60,14 +61,27 @@ def expect_number(
         return
     kind = Integral if isinstance(least, int) else Real
     good = isinstance(given, kind) and not isinstance(given, bool)
-    expected = f"{range_text(least, most)}{', or none' * or_none}"
+    expected = f"{range_text(least, most, given if good else least)}{', or none' * or_none}"
     expect(good and least <= given <= most, name, given, expected)  # type: ignore[operator]
 
 
-def range_text(least: float, most: float) -> str:
-    """The numbers from `least` to `most` in words; whole ones if `least` is."""
-    limits = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:.10g}"
-    return f"a {'whole number' if isinstance(least, int) else 'number'} {limits}"
+_HUGE = 10**9
+"""An upper limit from here on is named only to a number beyond it."""
+
+
+def range_text(least: float, most: float, given: Any = -math.inf) -> str:
+    """The numbers from `least` to `most` in words; whole ones if `least` is.
+
+    Args:
+        least: The lower limit.
+        most: The upper limit. A huge one is left out unless `given` is beyond it.
+        given: The number that is out of the range.
+    """
+    whole = isinstance(least, int)
+    low, high = (str(x) if isinstance(x, int) else f"{x:.10g}" for x in (least, most))
+    unlimited = most == math.inf or given <= most >= _HUGE
+    limits = f"from {low} up" if unlimited else f"from {low} to {high}"
+    return f"a {'whole number' if whole else 'number'} {limits}"
 
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

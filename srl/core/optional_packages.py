@@ -1,4 +1,4 @@
-"""Optional packages, and the command that installs them."""
+"""The versions of installed packages; the command that installs optional ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import sys
 
 DISTRIBUTION = "srl-rl"
 """The name of srl's own package, which no index has."""
+
+
+def installed_version(distribution: str = DISTRIBUTION) -> str:
+    """The version of an installed distribution, which is not imported; "unknown" without it."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def install_command(extra: str) -> str:

@@ -5,6 +5,7 @@ They are those of Stable-Baselines3, CleanRL, RLlib, Sample Factory and Tianshou
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection
 
 from srl.core.errors import nearest
@@ -186,11 +187,29 @@ def option_hint(flag: str, known: Callable[[str], bool]) -> str | None:
     """
     name = flag.removeprefix("--").removeprefix("no-").rpartition(".")[2].replace("-", "_")
     flags = [f"--{path.replace('_', '-')}" for path in _paths(name)]
-    if there := [flag for flag in flags if known(flag)]:
+    plain = [f"--{flag.rpartition('.')[2]}" for flag in flags]  # of commands without settings
+    if there := [flag for flag in flags if known(flag)] or [flag for flag in plain if known(flag)]:
         return f"{_CALLED}{' or '.join(there)}"
     if flags:  # a setting of another algorithm, or one that an experiment's file alone may have
         return f"{_CALLED}{flags[0]}, which is no option here"
     return WITHOUT.get(name)
+
+
+def unknown_option(flag: str, known: Collection[str], otherwise: str) -> str:
+    """The error text for an unknown option of any command.
+
+    Args:
+        flag: The option, such as --episode.
+        known: The options that there are.
+        otherwise: Advice where none of them is near.
+    """
+    hint, name = option_hint(flag, known.__contains__), flag.removeprefix("--")
+    same = [option for option in known if option.endswith(f".{name}")]
+    names = {option.removeprefix("--"): option for option in known}
+    near = same or [names[x] for x in difflib.get_close_matches(name, names, n=1, cutoff=0.6)]
+    if hint is None and near:
+        hint = f"did you mean {near[0]}?"
+    return f"unknown option {flag}; {hint or otherwise}"
 
 
 def setting_hint(name: str, known: Collection[str], owners: Callable[[str], list[str]]) -> str:

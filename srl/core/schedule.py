@@ -93,7 +93,7 @@ class Schedule(Settings):
                 f"{name}: {function!r} has no name by which a run's processes could import it; "
                 "write a function at the top level of the file or of a module"
             )
-        least, *most = map(float, limits)
+        least, most = map(float, (*limits, math.inf)[:2])
         for number in range(_CHECKED + 1):
             try:
                 value = self.value(number / _CHECKED)
@@ -101,10 +101,10 @@ class Schedule(Settings):
                 raise UserError(
                     f"{name}: the schedule {self} failed at progress {number / _CHECKED}: {error}"
                 ) from error
-            if not least <= value <= (most[0] if most else math.inf):
+            if not least <= value <= most:
                 raise UserError(
                     f"{name}: the schedule {self} gives {value:g} at progress "
-                    f"{number / _CHECKED}; expected {range_text(least, *most)}"
+                    f"{number / _CHECKED}; expected {range_text(least, most, value)}"
                 )
 
     def __str__(self) -> str:

@@ -66,7 +66,8 @@ def train(
         for and no update comes, the process itself ends, with code 130.
 
     Raises:
-        UserError: When the experiment cannot run as it is; a new run then leaves no folder.
+        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless
+            it was shown.
     """
     plan = experiment.settled_plan
     if trainer is None and in_processes(plan):
@@ -127,7 +128,7 @@ def train(
             if hooks.failure is not None:
                 raise hooks.failure
         except UserError:
-            if not resume and not run.trained:
+            if not resume and not show.display.folder_shown:
                 folder.discard()
             raise
         # `stop` takes a Ctrl-C: this is another one, or code of others that wants to exit.

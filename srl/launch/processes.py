@@ -71,7 +71,8 @@ def train_in_processes(
         The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
 
     Raises:
-        UserError: When the experiment cannot run as it is; a new run then leaves no folder.
+        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless
+            it was shown.
     """
     plan = experiment.settled_plan
     # An engine that takes a host away sends SIGTERM: then the next controller goes on.
@@ -124,7 +125,7 @@ def train_in_processes(
                     for line in controller.account():
                         screen.say(line)
         except UserError:
-            if not resume and not controller.trained and hosts is None:
+            if not resume and not screen.display.folder_shown and hosts is None:
                 folder.discard()
             raise
         except Superseded as reason:  # the run has not failed

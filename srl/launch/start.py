@@ -32,17 +32,31 @@ def begin(
     experiment = resolved.experiment
     if not resolved.target:
         _expect_reachable(experiment)
-    specs = expect_environment(
-        experiment.env, experiment.workers, experiment.step_timeout, experiment.action_repeat
-    )
-    if specs is not None:
-        PolicySet.of_experiment(experiment, specs)
+    _expect_fit(experiment)
     folder = create_run(resolved, run_dir)
     try:
         return folder, settled(folder, copy_fixed(folder, resolved), say)
     except BaseException:
         folder.discard()
         raise
+
+
+def _expect_fit(experiment: Experiment) -> None:
+    """Raises UserError if the environment cannot be made, or the algorithm does not suit it.
+
+    One written in Python that this process steps itself is made, and looked at, when the run
+    begins, before anything is compiled.
+    """
+    steps_here = experiment.plan != "auto" and not in_processes(experiment.settled_plan)
+    specs = expect_environment(
+        experiment.env,
+        experiment.workers,
+        experiment.step_timeout,
+        experiment.action_repeat,
+        probe=bool(experiment.workers) or not steps_here,
+    )
+    if specs is not None:
+        PolicySet.of_experiment(experiment, specs)
 
 
 def _expect_reachable(experiment: Experiment) -> None:

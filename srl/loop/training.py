@@ -16,6 +16,7 @@ from srl.loop.garbage import no_garbage_collection
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.replay_files import Saved
 from srl.loop.learning.replicas import gathered
+from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Projection
 from srl.loop.stage import Stage
 from srl.loop.stepping.environments import Environments
@@ -86,6 +87,7 @@ class Training:
         """Makes the environments and the policies, compiles, and begins the first episodes."""
         experiment, environments = self.experiment, self.environments
         specs = environments.make()
+        PolicySet.of_experiment(experiment, specs)  # which refuses what does not suit it
         self.on_stage(Stage.COMPILING)
         slots = environments.slots(specs)
         if environments.calls_one_program:

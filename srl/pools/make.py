@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.core.errors import UserError, expect, expect_number
+from srl.core.errors import RunError, UserError, expect, expect_number
 from srl.core.types import Specs
 from srl.pools.config import EnvConfig
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
@@ -28,6 +28,9 @@ _IN_PROCESS = "steps in this process: give workers=N"
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
 MOST = 2**31 - 1
 """Environments, slots and processes are numbered in int32."""
+PROBE_SECONDS = 10.0
+"""The most seconds for which a run's start waits for an environment that is made as a probe."""
+_PROBE = {"workers": 1, "restarts": 0, "start_timeout": PROBE_SECONDS}
 LONGEST_SECONDS = 1e9
 """The longest limit in seconds: the kernel does not wait much longer."""
 
@@ -190,13 +193,24 @@ def expect_environment(
     workers: int | None = None,
     step_timeout: float | None = None,
     action_repeat: int = 1,
+    *,
+    probe: bool = False,
 ) -> Specs | None:
-    """Raises UserError where an environment cannot be made so, as far as that is known quickly.
+    """Gives an environment's specs, as far as they are known quickly; else None.
 
-    Gives its specs, where they are known as quickly.
+    One that steps on threads, or in JAX, is made once. Of one written in Python, only what its id
+    names is looked up: making it may take long or hang, and is watched where it is done.
 
-    One that steps on threads is made once. Of one written in Python, only what its id names is
-    looked up: making it may take long or hang, and is watched where it is done.
+    Args:
+        env: As for `make_pool`; so are the next three.
+        workers: These.
+        step_timeout: This.
+        action_repeat: This.
+        probe: Whether one written in Python is made, too: in another process, for at most
+            PROBE_SECONDS. A vector environment, which has no such process, is made in this one.
+
+    Raises:
+        UserError: Where it cannot be made so.
     """
     if threaded(env) or functional(env):
         limits: Any = {"step_timeout": step_timeout, "action_repeat": action_repeat}
@@ -205,7 +219,7 @@ def expect_environment(
             return pool.specs
     name = env.pool_id if isinstance(env, EnvConfig) else env
     if _vector_maker(name):
-        return None
+        return _probed(env) if probe else None
     if not workers and step_timeout is not None:
         _check_effect(env, {"step_timeout": step_timeout}, _IN_PROCESS)
     if isinstance(name, str):
@@ -213,7 +227,16 @@ def expect_environment(
             maker_of(name)
         except ModuleNotFoundError as error:
             raise UserError(f"{name!r} cannot be made: {error}") from error
-    return None
+    return _probed(env, **_PROBE) if probe else None
+
+
+def _probed(env: EnvSource, **process: Any) -> Specs | None:
+    """Makes an environment once; None where that fails, which the run's own workers explain."""
+    try:
+        with make_pool(env, 1, **process) as pool:
+            return pool.specs
+    except RunError:
+        return None
 
 
 def threaded(env: EnvSource) -> bool:

@@ -27,6 +27,7 @@ from srl.record import array_file, block_files
 from srl.record.array_file import SUFFIX, Unreadable, copied_leaves, named_leaves
 from srl.record.block_files import Files
 from srl.record.files import UNFINISHED, is_count, parse_json, replacing, short_path
+from srl.record.trust import cure
 
 BEST = "best"
 """The name, in place of a number, of the version that did best when it was evaluated."""
@@ -280,8 +281,9 @@ class Checkpoints:
                 version,
                 f"checkpoint {self._file(version)} lacks a part of its replay "
                 f"({next(iter(damaged.values()))}{several})",
-                f"`srl resume {short_path(self.folder.parent)} --partial-replay` goes on without "
-                f"{len(damaged)} of the replay's {len(files)} files",
+                f"`srl resume {short_path(self.folder.parent)} --partial-replay` (in Python "
+                f"partial_replay=True) goes on without {len(damaged)} of the replay's "
+                f"{len(files)} files",
                 replay_only=True,
             )
 
@@ -421,7 +423,7 @@ class Checkpoints:
                 raise UserError(
                     f"checkpoint {version} in {self.folder} is of another network: {name} is "
                     f"{there.get(name, 'absent')} in it and {here.get(name, 'absent')} here; "
-                    "restore the code that it was made with"
+                    f"{cure(self.folder.parent / 'config.json')}"
                 )
 
     def _write(self, updates: int, arrays: dict[str, np.ndarray], texts: dict[str, str]) -> None:

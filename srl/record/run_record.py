@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import importlib
-import importlib.metadata
 import itertools
 import json
 import logging
@@ -24,13 +23,13 @@ from urllib.parse import quote
 from srl.algorithms import Algorithm
 from srl.core.config_values import Import, made_from, renamed
 from srl.core.errors import RunError, Unwritable, UserError, expect
-from srl.core.optional_packages import DISTRIBUTION
+from srl.core.optional_packages import installed_version
 from srl.core.types import Specs
 from srl.record.checkpoint import Checkpoints
 from srl.record.experiment_file import import_file
 from srl.record.files import UNFINISHED, parse_json, write_atomically
 from srl.record.specs_json import specs_from_json, specs_to_json
-from srl.record.trust import is_signed, only_settings
+from srl.record.trust import CHANGED, is_changed, is_signed, only_settings
 from srl.system.search_path import add_folder
 
 logger = logging.getLogger(__name__)
@@ -229,10 +228,7 @@ def remove_unfinished_films(folder: RunFolder) -> None:
 
 def srl_version() -> str:
     """The installed version of srl."""
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+    return installed_version()
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -347,9 +343,15 @@ def settings_importer(folder: RunFolder) -> Import:
         try:
             return only_settings(name)
         except UserError as error:
-            raise UserError(f"{folder.path}: {error}") from None
+            raise refused(folder, error) from None
 
     return import_module
+
+
+def refused(folder: RunFolder, error: UserError) -> UserError:
+    """Gives the error for a run that is not known as the user's, and needs more than settings."""
+    changed = f". Or {folder.config} {CHANGED}" if is_changed(read_config(folder)) else ""
+    return UserError(f"{folder.path}: {error}{changed}")
 
 
 def recorded_algorithm(folder: RunFolder, config: Mapping[str, Any], *, trusted: bool) -> Algorithm:

@@ -8,6 +8,7 @@ wherever they are moved to.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import importlib
 import json
@@ -21,11 +22,17 @@ from types import ModuleType
 from typing import Any
 
 from srl.core.errors import UserError
+from srl.record.files import parse_json
 
 logger = logging.getLogger(__name__)
 
 OPTION = "--trust (in Python trust=True)"
-_SIGNATURE = "signature"
+_SIGNATURE, _DIGEST = "signature", "digest"
+CHANGED = (
+    "was changed by hand: undo the change, or start a new run with other settings (`srl resume` "
+    "takes a larger budget)"
+)
+"""Reports such a config.json, and the cure."""
 _SETTINGS = (
     "srl.algorithms",
     "srl.config.evaluation",
@@ -43,22 +50,43 @@ _SETTINGS = (
 
 
 def signed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Gives a run's configuration with this user's signature; without one where there is no key."""
-    unsigned = {name: value for name, value in config.items() if name != _SIGNATURE}
+    """Gives a run's configuration with its digest and this user's signature.
+
+    It has no signature where there is no key.
+    """
+    plain = unsigned(config)
+    digested = {**plain, _DIGEST: _digest(plain)}
     try:
-        return {**unsigned, _SIGNATURE: _signature(unsigned, _key(make=True))}
+        return {**digested, _SIGNATURE: _signature(plain, _key(make=True))}
     except OSError as error:
         logger.warning(
             "%s cannot be written (%s): later commands on this run need --trust; XDG_STATE_HOME "
             "names another place for it",
             *(_key_file(), error.strerror),
         )
-        return unsigned
+        return digested
 
 
 def unsigned(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Gives a configuration without its signature."""
-    return {name: value for name, value in config.items() if name != _SIGNATURE}
+    """Gives a configuration without its signature and its digest."""
+    return {name: x for name, x in config.items() if name not in (_SIGNATURE, _DIGEST)}
+
+
+def is_changed(config: Mapping[str, Any]) -> bool:
+    """Tells if a configuration was changed by hand after srl wrote it.
+
+    The digest protects nobody: it tells mistakes from the folders of strangers.
+    """
+    return _DIGEST in config and config[_DIGEST] != _digest(unsigned(config))
+
+
+def cure(file: Path) -> str:
+    """Advice where a checkpoint does not fit what a run's config.json makes."""
+    with suppress(OSError, ValueError):
+        config = parse_json(file.read_bytes())
+        if isinstance(config, dict) and is_changed(config):
+            return f"{file} {CHANGED}"
+    return "restore the code, or the config.json, that it was made with"
 
 
 def is_signed(config: Mapping[str, Any]) -> bool:
@@ -130,4 +158,12 @@ def _key(*, make: bool = False) -> bytes:
 
 
 def _signature(config: Mapping[str, Any], key: bytes) -> str:
-    return hmac.digest(key, json.dumps(config, sort_keys=True).encode(), "sha256").hex()
+    return hmac.digest(key, _canonical(config), "sha256").hex()
+
+
+def _digest(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(config)).hexdigest()
+
+
+def _canonical(config: Mapping[str, Any]) -> bytes:
+    return json.dumps(config, sort_keys=True).encode()

@@ -62,6 +62,8 @@ class Display:
         """
         self.updates = 0
         """The updates made so far, which are shown until there is a report."""
+        self.folder_shown = False
+        """True once the run's folder is shown; it then stays, however the run ends."""
         # In a notebook lines are shown, for which rich needs no widgets.
         self._console = console or Console(
             highlight=False, soft_wrap=True, force_jupyter=False, quiet=quiet
@@ -77,7 +79,7 @@ class Display:
         self._next_note = 0.0
 
     def header(self, folder: RunFolder) -> None:
-        """Shows the settings of the run that begins."""
+        """Shows the settings of the run that begins; its folder once it can run with them."""
         self._folder, experiment = folder, self._experiment
         env = _short_name(experiment.env)
         self._line("experiment", experiment.name)
@@ -95,12 +97,18 @@ class Display:
         if experiment.updates is None and experiment.env_steps <= warm_up:
             counted = f"{warm_up:,} steps of all agents"
             self._line("warm-up", f"{counted}: with one, nothing is learned: give a smaller one")
-        self._line("run folder", str(folder.path))
+
+    def _show_folder(self) -> None:
+        if self._folder is not None and not self.folder_shown:
+            self.folder_shown = True
+            self._line("run folder", str(self._folder.path))
 
     def stage(self, stage: Stage, details: str = "") -> None:
         """Shows the stage that a run is in before its first report; cheap."""
         if not self._awaits_report or stage not in _STAGES:
             return
+        if stage in (Stage.RESETTING, Stage.STEPPING):
+            self._show_folder()
         if self._stopping():
             self._awaits_report = False
             self._stages.end()
@@ -123,6 +131,7 @@ class Display:
 
     def start(self, trainer: Any) -> None:
         """Shows the policies that are trained, and the bar."""
+        self._show_folder()
         parameters: Mapping[str, int] = getattr(trainer, "parameters", {})
         for policy, count in parameters.items():
             agents = getattr(trainer, "agents", {}).get(policy, ())
@@ -155,7 +164,8 @@ class Display:
         if self._progress is not None:
             task = self._progress.task_ids[0]
             text = f"{self._unit}  {self._numbers(report)}"
-            self._progress.below = [report.get("bottleneck", ""), *_activities(report)]
+            below = [_statistics(report), report.get("bottleneck", ""), *_activities(report)]
+            self._progress.below = below
             self._progress.update(task, description=text, completed=done)
             return
         total = self._experiment.updates or self._experiment.env_steps
@@ -164,12 +174,14 @@ class Display:
         if so_far >= _KNOWN_SECONDS:
             left = f"  left {_duration(so_far / max(done - first, 1) * max(total - done, 0))}"
         share = min(100 * done // total, 100)
-        how = f"{self._numbers(report)}{left}  {report.get('bottleneck', '')}"
+        numbers = "  ".join(filter(None, [self._numbers(report), _statistics(report)]))
+        how = f"{numbers}{left}  {report.get('bottleneck', '')}"
         self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip())
 
     def summary(self, report: Mapping[str, Any]) -> str:
         """The most important values of a report, in a line."""
-        return f"{self._numbers(report)}  {report.get('bottleneck', '')}".rstrip()
+        parts = self._numbers(report), _statistics(report), report.get("bottleneck", "")
+        return "  ".join(filter(None, parts))
 
     def _numbers(self, report: Mapping[str, Any]) -> str:
         fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
@@ -269,6 +281,18 @@ def _ratings(report: Mapping[str, Any]) -> str:
         if k not in ("version", "games") and v is not None
     ]
     return f"  elo {', '.join(sides)}" if sides else ""
+
+
+_MOST_STATISTICS = 3
+_SUCCESS = "env/is_success"
+
+
+def _statistics(report: Mapping[str, Any]) -> str:
+    """The first few statistics of the environment's episodes, is_success before others."""
+    names = [name for name in report if name.startswith("env/")]
+    names.sort(key=lambda name: name != _SUCCESS)
+    shown = [f"{n.removeprefix('env/')} {_number(report[n])}" for n in names[:_MOST_STATISTICS]]
+    return ", ".join(shown)
 
 
 def _number(value: Any) -> str:

@@ -8,7 +8,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -34,10 +34,11 @@ from srl.record.run_record import (
     find_run,
     read_config,
     recorded_algorithm,
+    refused,
     settings_importer,
     srl_version,
 )
-from srl.record.trust import OPTION, is_own, outside, signed
+from srl.record.trust import CHANGED, OPTION, is_changed, is_own, outside, signed
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
 from srl.system.search_path import add_folder
 
@@ -132,11 +133,14 @@ def _is_own(folder: RunFolder, config: Mapping[str, Any]) -> bool:
 
 def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> None:
     """Raises UserError unless a run may train: its workers execute and import what it names."""
-    if not (trust or _is_own(folder, config)):
-        raise UserError(
-            f"srl does not know the run {folder.path} as yours, and to go on with it is to run its "
-            f"code: look at it, and give {OPTION} if you trust it"
-        )
+    if trust or _is_own(folder, config):
+        return
+    if is_changed(config):
+        raise UserError(f"{folder.config} {CHANGED}; {OPTION} runs what it names now")
+    raise UserError(
+        f"srl does not know the run {folder.path} as yours, and to go on with it is to run its "
+        f"code: look at it, and give {OPTION} if you trust it"
+    )
 
 
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
@@ -178,7 +182,7 @@ def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Reso
         recorded_algorithm(other, read_config(other), trusted=False)
     env = made_from(values.get("env"), import_module=importer)
     if name := outside_module(env):
-        raise UserError(f"{folder.path}: {outside(name)}")
+        raise refused(folder, outside(name))
     return _made_again(values, None, fixed, importer)
 
 
@@ -262,6 +266,37 @@ def recorded_experiment(folder: Path) -> Experiment:
     return recorded(run, read_config(run)).experiment
 
 
+def choose_start(
+    folder: RunFolder,
+    say: Callable[[str], object],
+    *,
+    version: int | None = None,
+    partial_replay: bool = False,
+    anew: bool = False,
+) -> None:
+    """Makes a run ready to go on from a checkpoint.
+
+    Args:
+        folder: The run's.
+        say: Shows a line of text.
+        version: The updates of the checkpoint; the newest by default.
+        partial_replay: Whether to leave out blocks of its replay that are damaged.
+        anew: Whether a run that has trained and has no checkpoint may begin anew.
+
+    Raises:
+        UserError: When there is no such checkpoint, or another process trains the run.
+        Damaged: When the checkpoint cannot be read.
+    """
+    if version is not None:
+        for later in return_to(folder, version, partial_replay=partial_replay):
+            say(f"checkpoint {later.stem} is later, and kept as {later}")
+    expect_progress(folder, anew=anew)
+    if partial_replay:
+        with folder.locked():
+            left_out = Checkpoints(folder.checkpoints).leave_out_damaged_blocks()
+        say(left_out or "no block of the replay is damaged")
+
+
 def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
     """Raises UserError if a run has trained and has no checkpoint, unless it may begin anew."""
     if anew or Checkpoints(folder.checkpoints).versions() or not (folder.path / FILE).exists():
@@ -270,8 +305,8 @@ def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
     if done:
         raise UserError(
             f"{folder.path} has no checkpoint to go on from, and its metrics reach {done:,} env "
-            f"steps: `srl resume {short_path(folder.path)} --anew` trains from the beginning, and "
-            f"keeps them in {REVERTED_FILE}"
+            f"steps: `srl resume {short_path(folder.path)} --anew` (in Python anew=True) trains "
+            f"from the beginning, and keeps them in {REVERTED_FILE}"
         )
 
 
@@ -438,6 +473,11 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
                 f"{folder.path} began with {name}={value!r}, but the code it imports now gives "
                 f"{current[name]!r}"
             )
+            if refuse and is_changed(read_config(folder)):
+                raise UserError(
+                    f"{folder.config} has {name}={value!r}, where the run began with "
+                    f"{current[name]!r}: it {CHANGED}"
+                )
             if refuse:
                 raise UserError(f"{text}; restore that code, or start a new run")
             logger.warning("%s, which is what counts here", text)

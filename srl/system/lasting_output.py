@@ -16,17 +16,21 @@ _MAY_PASS = (errno.ENOSPC, errno.EDQUOT)  # of a file on a full disk
 
 
 @contextlib.contextmanager
-def lasting_output() -> Iterator[None]:
+def lasting_output(*, hangup: bool = False) -> Iterator[None]:
     """Makes a lost terminal or pipe no error while it is entered, in any thread.
 
-    Text that nobody can read is dropped. SIGHUP, which a closed terminal sends, is ignored, also by
-    processes that are started meanwhile, as under `nohup`; a handler of the program's stays.
+    Text that nobody can read is dropped.
+
+    Args:
+        hangup: Whether SIGHUP, which a closed terminal sends, ends the process as usual. By default
+            it is ignored, also by processes that are started meanwhile, as under `nohup`; a handler
+            of the program's stays.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_lasting(stream) for stream in before)
     in_main = threading.current_thread() is threading.main_thread()
-    hangup = in_main and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
-    if hangup:
+    ignored = not hangup and in_main and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    if ignored:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
@@ -34,7 +38,7 @@ def lasting_output() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         sys.stdout, sys.stderr = before
-        if hangup:
+        if ignored:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 

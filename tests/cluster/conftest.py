@@ -19,13 +19,16 @@ def hosts(tmp_path):
 
 @pytest.fixture
 def slurm(hosts, tmp_path):
-    """`slurm(n)` gives a Slurm with n idle nodes, besides the host where its commands run."""
+    """`slurm(n)` gives a Slurm with n idle nodes, besides the host where its commands run.
+
+    `slurm(n, more)` gives one with further lines in its slurm.conf.
+    """
     if reason := why_no_slurm():
         pytest.skip(reason)
 
-    def start(count):
+    def start(count, more=""):
         login, *nodes = hosts(count + 1)
-        cluster = Slurm(tmp_path / "slurm", login, nodes)
+        cluster = Slurm(tmp_path / "slurm", login, nodes, more)
         cluster.start()
         return cluster
 

@@ -36,6 +36,7 @@ ReturnToService=2
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
 
 NodeName={nodes} CPUs=4 RealMemory=4000
+{more}
 PartitionName=main Nodes=ALL Default=YES
 """
 TOOLS = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm"}
@@ -51,14 +52,16 @@ def why_no_slurm() -> str | None:
 class Slurm:
     """Slurm's own daemons: munged and slurmctld at the login host, slurmd at each node."""
 
-    def __init__(self, folder, login, nodes):
+    def __init__(self, folder, login, nodes, more=""):
         """Starts nothing.
 
         Args:
             folder: For all that Slurm keeps; new.
             login: The host that controls, and computes nothing.
             nodes: The hosts that compute.
+            more: Further lines of slurm.conf.
         """
+        self.more = more
         self.folder, self.login, self.nodes = folder, login, nodes
         self.environment = {"SLURM_CONF": f"{folder}/slurm.conf"}
         self.controller = None
@@ -70,7 +73,7 @@ class Slurm:
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(1024))
         names = ",".join(node.name for node in self.nodes)
-        text = CONFIG.format(login=self.login, folder=self.folder, nodes=names)
+        text = CONFIG.format(login=self.login, folder=self.folder, nodes=names, more=self.more)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
         kept = [f"--{kind}-file={self.folder}/munge.{kind}" for kind in ("key", "pid", "seed")]

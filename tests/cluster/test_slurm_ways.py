@@ -1,7 +1,10 @@
 """What Slurm does to jobs by itself: takes hosts away, starts jobs again, ends their time."""
 
+import json
 import re
+import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from slurm_run import APART, CARTPOLE, SlurmRun, newest, updates
@@ -22,9 +25,9 @@ def controllers(run):
     )
 
 
-def restarted(run, kind):
+def restarted(run, kind, times=1):
     job = run.job(kind)
-    return job["JobState"] == "RUNNING" and job["Restarts"] == "1"
+    return job["JobState"] == "RUNNING" and job["Restarts"] == str(times)
 
 
 def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_path):
@@ -55,6 +58,83 @@ def test_a_run_goes_on_whose_jobs_are_preempted_and_started_again(slurm, tmp_pat
     assert account(run.told).learned == 4 * newest(run.folder)
     assert account(run.told).rolled_back == 0
     assert all(line["staleness_max"] == 0 for line in run.metrics())
+
+
+PREEMPTING = """
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF
+PartitionName=DEFAULT PriorityTier=1 PreemptMode=REQUEUE GraceTime=100000
+"""
+
+
+def preempt(run, kind, restarts):
+    """Has a job of higher priority take a fragment's host for a second; waits for its return.
+
+    Gives the unrolls that the learner had learned from, as the controller noted last.
+    """
+    cluster = run.cluster
+    script = cluster.folder / "other.sh"
+    script.write_text("#!/bin/sh\nsleep 1\n")
+    where = ("--partition=urgent", f"--nodelist={run.host(kind).name}", "--exclusive")
+    number = cluster.run("sbatch", "--parsable", *where, script).stdout.strip()
+    cluster.wait_job(number)
+    learned = json.loads((run.folder / "unrolls.json").read_text())["0"][1]
+    run.until(lambda run: restarted(run, kind, restarts))
+    return learned
+
+
+def test_a_learner_that_a_job_of_higher_priority_preempts_writes_a_checkpoint(slurm, tmp_path):
+    words = ("--env-steps", "1_000_000_000", "--checkpoint-minutes", "100")
+    run = SlurmRun(slurm(4, PREEMPTING), tmp_path / "run", *APART, *words)
+    run.until(updates(3))
+    run.until(lambda run: newest(run.folder))
+    reached = run.metrics()[-1]["updates"]
+    preempt(run, "learner", 1)  # the grace is long: the job ends by the TERM that begins it
+    run.until(lambda run: "goes on after" in run.told)
+    kept = newest(run.folder)
+    assert kept >= reached
+    run.until(updates(100 * (kept // 100 + 1)))  # there is a report every 100
+    own = f'"folder": "{run.folder}", "fragment": "learner",'
+    (learner,) = processes(lambda words: any(own in word for word in words))
+    run.cluster.run("scontrol", "update", "partitionname=main", "gracetime=3")
+    # It can write none: Slurm lets it continue before the TERM, and this stops it again.
+    holding = subprocess.Popen(["sh", "-c", f"while :; do kill -STOP {learner} 2>/dev/null; done"])
+    try:
+        learned = preempt(run, "learner", 2)
+    finally:
+        holding.kill()
+        holding.wait()
+    run.until(lambda run: run.told.count("goes on after") == 2)
+    run.until(lambda run: "first steps" in run.told.rpartition("goes on after")[2])
+    run.stop()
+    assert run.wait() == 130, run.all
+    assert account(run.told).learned == 4 * newest(run.folder)
+    *_, kept = re.findall(r"goes on after ([\d,]+) env steps", run.told)
+    steps = 4 * 16  # of an unroll's environments
+    assert account(run.told).rolled_back == learned - int(kept.replace(",", "")) // steps >= 0
+
+
+def test_a_job_that_is_held_as_its_node_has_failed_starts_by_the_command_that_is_shown(
+    slurm, tmp_path
+):
+    prolog = tmp_path / "prolog"
+    prolog.write_text("#!/bin/sh\n[ $SLURMD_NODENAME != host2 ]\n")
+    prolog.chmod(0o755)
+    cluster = slurm(3, f"Prolog={prolog}")
+    run = SlurmRun(cluster, tmp_path / "run", "--plan", "decoupled", "--updates", "3")
+    held = r"PENDING \(launch failed requeued held: `(scontrol release \d+)` lets it start\)"
+    run.until(lambda run: re.search(held, run.told))
+    assert cluster.states()["host2"] == "drained"
+    released = set()
+    while run.process.poll() is None:  # several jobs may have been given that node
+        for command in set(re.findall(held, run.told)) - released:
+            cluster.run(*command.split())
+            released.add(command)
+        with suppress(subprocess.TimeoutExpired):
+            run.process.wait(0.2)
+    assert run.wait() == 0, run.all
+    assert newest(run.folder) == 3
 
 
 def test_a_run_whose_time_ends_has_written_a_checkpoint_and_can_be_gone_on_with(slurm, tmp_path):

@@ -133,7 +133,9 @@ def test_a_worker_that_always_fails_ends_the_run_with_1_and_its_name_and_log(sta
 
 def test_a_mistake_of_the_users_exits_with_2_and_leaves_no_folder(start, tmp_path):
     run = start(10**6, "misuse-actors-0-early")
-    _, errors = run.communicate(timeout=DEADLINE)
+    shown, errors = run.communicate(timeout=DEADLINE)
     assert run.returncode == 2
+    assert "experiment" in shown
+    assert "run folder" not in shown
     assert errors == "srl: there is no such environment; take another\n"
     assert not (tmp_path / "run").exists()

@@ -374,19 +374,23 @@ def test_metrics_that_cannot_be_written_end_the_run_with_a_message(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_users_mistake_found_at_the_start_leaves_no_folder(tmp_path):
+def test_a_users_mistake_found_at_the_start_leaves_no_folder_and_names_none(tmp_path, capsys):
     trainer = TinyTrainer(fail_at=0, error=UserError("there is no environment Tiny-v0"))
     with pytest.raises(UserError, match="there is no environment"):
         run(tmp_path / "run", trainer=trainer)
     assert not (tmp_path / "run").exists()
+    shown = capsys.readouterr().out
+    assert "experiment" in shown
+    assert "run folder" not in shown
     assert trainer.closed
 
 
-def test_a_users_mistake_in_the_first_update_leaves_no_folder(tmp_path):
+def test_a_users_mistake_in_the_first_update_leaves_the_folder_that_was_shown(tmp_path, capsys):
     trainer = TinyTrainer(fail_at=1, error=UserError("an observation does not fit its space"))
     with pytest.raises(UserError, match="does not fit"):
         run(tmp_path / "run", trainer=trainer)
-    assert not (tmp_path / "run").exists()
+    assert f"run folder   {tmp_path / 'run'}\n" in capsys.readouterr().out
+    assert (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_users_mistake_found_later_loses_nothing(tmp_path):

@@ -102,7 +102,7 @@ def test_a_report_says_what_holds_the_run_back_once_actors_have_reported(run):
     assert reported
     for line in reported:
         bound, wait = line["bottleneck"].split(": ")
-        assert bound in ("learner-bound", "actor-bound", "inference-bound")
+        assert bound in ("learner-bound", "actor-bound", "inference-bound", "no bottleneck")
         assert "wait" in wait
 
 

@@ -36,6 +36,22 @@ def test_returns_of_several_policies_are_shown_each():
     assert shown == "fps 1,000  return hiders 12.5, seekers -12.5  length 240"
 
 
+def test_the_first_statistics_of_the_environment_are_shown_with_successes_before_others():
+    values = {"env/coins": 2.5, "env/falls": None, "env/is_success": 0.75, "env/jumps": 1}
+    report = {"fps": 1000, "episode_return": 1, "episode_length": 9, **values, "bottleneck": "x"}
+    display = Display(load_experiment("Tiny-v0", ["--updates", "9"]).experiment)
+    numbers = "fps 1,000  return 1  length 9  is_success 0.75, coins 2.5, falls -"
+    assert display.summary(report) == f"{numbers}  x"
+    for terminal in (False, True):
+        output = io.StringIO()
+        console = Console(file=output, force_terminal=terminal, width=100, color_system=None)
+        display = Display(load_experiment("Tiny-v0", ["--updates", "9"]).experiment, console)
+        with contextlib.closing(display):
+            display.start(TinyTrainer())
+            display.report(TinyTrainer(), report)
+        assert "is_success 0.75, coins 2.5, falls -" in output.getvalue()
+
+
 def test_an_environment_is_told_by_what_differs_from_the_default(tmp_path):
     output = io.StringIO()
     chosen = load_experiment("experiments/hide_and_seek.py:full_large").experiment

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from srl.core.errors import UserError, range_text
 from srl.core.field_types import NUMBERS, TextType
+from srl.core.other_names import unknown_option
 
 
 class Arguments(argparse.ArgumentParser):
@@ -43,6 +44,24 @@ class Arguments(argparse.ArgumentParser):
         """Raises UserError with the message."""
         raise UserError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
+    @property
+    def flags(self) -> list[str]:
+        """The options that the command itself has, such as --json."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parses all arguments.
+
+        Raises:
+            UserError: If one is wrong or unknown; it names the nearest known option.
+        """
+        options, others = self.parse_known_args(args, namespace)
+        for flag in (text.partition("=")[0] for text in others if text.startswith("-")):
+            raise UserError(unknown_option(flag, self.flags, f"see {self.prog} --help"))
+        if others:
+            self.error(f"not expected: {' '.join(others)}")
+        return options
+
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
@@ -55,7 +74,8 @@ class Arguments(argparse.ArgumentParser):
         """Reads the arguments of a command that names an experiment first.
 
         Returns:
-            The options, with `target` among them, and the arguments for the experiment.
+            The options, with `target` and the command's `flags` among them, and the arguments for
+            the experiment.
 
         Raises:
             UserError: If an argument is wrong, or no target is given and `target` has no default.
@@ -63,6 +83,7 @@ class Arguments(argparse.ArgumentParser):
         named = argv[:1] if argv and not argv[0].startswith("-") else []
         options, overrides = self.parse_known_args(argv[len(named) :])
         options.target = named[0] if named else self.get_default("target")
+        options.flags = self.flags
         if options.target is None:
             raise UserError(f"{self.prog} needs an experiment file or an environment id first")
         return options, overrides
@@ -103,10 +124,11 @@ def number(least: float, most: float = math.inf) -> Callable[[str], Any]:
     read = NUMBERS[type(least)].read
 
     def in_range(text: str) -> Any:
+        value: Any = -math.inf  # of a text that is no number
         with contextlib.suppress(ValueError):
             if least <= (value := read(text)) <= most:
                 return value
-        raise argparse.ArgumentTypeError(f"{text!r}; expected {range_text(least, most)}")
+        raise argparse.ArgumentTypeError(f"{text!r}; expected {range_text(least, most, value)}")
 
     return in_range
 

@@ -46,7 +46,9 @@ def main(argv: list[str]) -> int:
     add("--through", type=ways, default=[], metavar="TRANSPORT,...", help=through)
     options, overrides = parser.parse_target(argv)
     # Past versions would play a part of the slots: what is measured here is one policy's acting.
-    experiment = replace(load_experiment(options.target, overrides).experiment, self_play=None)
+    experiment = replace(
+        load_experiment(options.target, overrides, flags=options.flags).experiment, self_play=None
+    )
     keep_compiled_programs()
     act_in_calling_thread()
     specs, _ = first_timestep(experiment, 1)

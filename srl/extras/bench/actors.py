@@ -98,7 +98,9 @@ def bench_actors(target: str, options: Any, overrides: list[str]) -> dict[str, A
 
 def _sized(target: str, options: Any, overrides: list[str]) -> Resolved:
     """The experiment with so many workers, and as many environments as that takes."""
-    with closing(make_pool(load_experiment(target, overrides).experiment.env, 1)) as pool:
+    with closing(
+        make_pool(load_experiment(target, overrides, flags=options.flags).experiment.env, 1)
+    ) as pool:
         agents = len(pool.specs.agents)
     if options.slots % agents:
         raise UserError(

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 from srl.core.console.arguments import table
-from srl.core.errors import UserError
+from srl.core.errors import UserError, nearest
 
 _BENCHMARKS = {
     "pool": "environment steps of pools, alone or against a peer",
@@ -30,5 +30,5 @@ def bench(argv: list[str]) -> int:
         return 0
     name, *rest = argv
     if name not in _BENCHMARKS:
-        raise UserError(f"there is no benchmark {name!r}; there are {', '.join(_BENCHMARKS)}")
+        raise UserError(f"there is no benchmark {name!r}; {nearest(name, _BENCHMARKS)}")
     return importlib.import_module(f"srl.extras.bench.{name}").main(rest)

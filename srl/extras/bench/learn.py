@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
     """`srl bench learn [FILE|ENV_ID] ... [--json]`."""
     parser = training_arguments("learn", "native:CartPole-v1", 5.0, _NOTES)
     options, overrides = parser.parse_target(argv)
-    experiment = load_experiment(options.target, overrides).experiment
+    experiment = load_experiment(options.target, overrides, flags=options.flags).experiment
     keep_compiled_programs()
     learn, samples = learn_alone(experiment)
     sides = {"learn": repeated(learn, samples)}

@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     experiments: dict[str, Experiment] = {}
     for name in options.plan.split(",") if options.plan else [None]:
         chosen = [*overrides, "--plan", name] if name else overrides
-        experiment = load_experiment(options.target, chosen).experiment
+        experiment = load_experiment(options.target, chosen, flags=options.flags).experiment
         name = name or experiment.settled_plan.name
         sides[name], experiments[name] = PlanSide(options.target, chosen), experiment
     rates = _measure(experiments, sides, options.seconds, options.rounds)

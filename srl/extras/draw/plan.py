@@ -44,7 +44,9 @@ def plan(argv: list[str]) -> int:
         "--fps", type=number(1e-3), default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
     )
     options, overrides = parser.parse_target(argv)
-    scene = scene_of(load_experiment(options.target, overrides).experiment, options.fps)
+    scene = scene_of(
+        load_experiment(options.target, overrides, flags=options.flags).experiment, options.fps
+    )
     if options.svg is not None:
         from srl.extras.draw.svg import picture
 

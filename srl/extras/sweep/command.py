@@ -38,7 +38,7 @@ def sweep(argv: list[str]) -> int:
     """`srl sweep FILE[:NAME]|ENV_ID --FIELD A,B|A..B[:log] ... [--trials N] [--search WAY] ...`."""
     options, arguments = _parser().parse_target(argv)
     fixed, texts = split_searched(arguments)
-    resolved = load_experiment(options.target, fixed)
+    resolved = load_experiment(options.target, fixed, flags=options.flags)
     searched = tuple(_searched(flag, text, resolved) for flag, text in texts.items())
     _check(options, fixed, searched, resolved.experiment)
     path = options.sweep_dir or Path("sweeps") / resolved.experiment.name

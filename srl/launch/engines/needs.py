@@ -6,12 +6,14 @@ Measured (docs/scaling.md): an actor without JAX has 31 MB, a policy worker 100 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from srl.config.experiment import Experiment
+from srl.core.types import Specs
 from srl.dataflow.plan import Fragment, num_groups
+from srl.loop.policy_set import PolicySet
 from srl.pools import make_pool
 from srl.pools.memory_check import Growth
 from srl.streams.tickets import StalenessLimiter
@@ -53,14 +55,21 @@ class _Sizes:
 
 
 def needs_of(experiment: Experiment) -> Needs:
-    """Estimates memory; makes a few environments unless the plan names the memory of all."""
+    """Estimates memory; makes a few environments unless the plan names the memory of all.
+
+    Raises:
+        UserError: If the algorithm does not suit the environment.
+    """
     fragments = experiment.settled_plan.fragments
     sizes, unknown = _Sizes(), ""
     evaluates = experiment.evaluation is not None
     if evaluates or not all(fragment.memory for fragment in fragments.values()):
+        known: list[Specs] = []
         try:
-            sizes = _sizes(experiment)
+            sizes = _sizes(experiment, known.append)
         except Exception as error:  # whatever an environment raises: nodes may have what it needs
+            for specs in known:
+                PolicySet.of_experiment(experiment, specs)  # the algorithm does not suit it
             unknown = f"{type(error).__name__}: {error}"
     memory = {
         name: fragment.memory_bytes or _memory(fragment, experiment, sizes)
@@ -70,13 +79,14 @@ def needs_of(experiment: Experiment) -> Needs:
     return Needs(memory, unknown)
 
 
-def _sizes(experiment: Experiment) -> _Sizes:
+def _sizes(experiment: Experiment, use_specs: Callable[[Specs], object]) -> _Sizes:
     from srl.loop.shapes import shapes_of
 
     plan = experiment.settled_plan
     groups = num_groups(plan, experiment)
     growth = Growth()
     with make_pool(experiment.env, 1) as pool:
+        use_specs(pool.specs)
         timestep = pool.reset(seed=0)
         first, growth = growth.nbytes, Growth()
         with make_pool(experiment.env, _SAMPLE) as more:

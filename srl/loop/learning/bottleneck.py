@@ -7,6 +7,9 @@ from collections.abc import Mapping
 Shares = Mapping[str, Mapping[str, float]]
 """The share of time that each activity takes, by kind of worker."""
 
+LEAST = 0.1
+"""The least share of time that a wait takes where it is called a bottleneck."""
+
 _TAKES = {
     "step": "stepping",
     "act": "acting",
@@ -22,7 +25,8 @@ def bottleneck(shares: Shares) -> str:
     """Names the kind of worker that the others wait for; in a single worker, the longest activity.
 
     Where some make unrolls and another learns from them, the one that waits less for the other is
-    what a faster run needs more of; that holds whether they take turns or work side by side.
+    what a faster run needs more of; that holds whether they take turns or work side by side. Waits
+    of less than LEAST name no bottleneck.
     """
     actors = _first_with("step", shares)
     learner = _first_with("batch wait", shares)
@@ -34,10 +38,12 @@ def bottleneck(shares: Shares) -> str:
 def _between(waits: float, actors: Mapping[str, float]) -> str:
     """Compares the learner's wait for actors with theirs for it."""
     actors_wait = actors.get("send wait", 0.0)
+    if max(actors_wait, waits) < LEAST:
+        return f"no bottleneck: the learner and actors wait less than {_percent(LEAST)} of the time"
     if actors_wait >= waits:
         return f"learner-bound: actors wait {_percent(actors_wait)} of the time"
     actions = actors.get("inference wait", 0.0)
-    if actions > actors["step"] + actors.get("act", 0.0):
+    if actions >= LEAST and actions > actors["step"] + actors.get("act", 0.0):
         return f"inference-bound: actors wait {_percent(actions)} of the time for actions"
     return f"actor-bound: the learner waits {_percent(waits)} of the time"
 

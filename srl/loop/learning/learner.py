@@ -373,10 +373,11 @@ class Learner:
 
     @property
     def moving_settings(self) -> dict[str, float]:
-        """The present values of settings that were changed, or follow a schedule."""
+        """The last update's values of settings that were changed, or follow a schedule."""
+        used = self.settings if self._placed_settings is None else self._placed_settings[0]
         fixed = {name for name, x in self._settings.items() if not isinstance(x, Schedule)}
         names = self.settings.keys() - fixed | self.changed_settings.keys()
-        return {name: x for name, x in self.settings.items() if name in names}
+        return {name: x for name, x in used.items() if name in names}
 
     @property
     def setting_operands(self) -> Settings:

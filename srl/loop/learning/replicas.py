@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 import math
 import os
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.core.errors import UserError
 from srl.core.lazy import jax
 from srl.core.types import Tree, Unroll
 from srl.loop.learning.tree_vectors import tree_of, vectors_of
@@ -26,6 +28,7 @@ HEARTBEAT_SECONDS = 20
 _COMPILE_SECONDS = 600  # that replicas may differ by in compiling
 _AXIS = "slots"
 _UNIX = "unix:"
+_STATE = "jax._src.distributed:global_state"
 
 
 def meeting_place(interface: str) -> str:
@@ -62,9 +65,13 @@ def join(
         replicas: How many there are.
         interface: The address of this host, at which alone this process listens for the others.
         silent_seconds: That one may be silent for before the others give it up.
+
+    Raises:
+        UserError: If the installed JAX has other internals than srl needs.
     """
-    _never_preempt_on_waking()
+    _internal(_STATE)  # or it would be missed after minutes of compiling
     _add_over(interface)
+    _never_preempt_on_waking()
     limit = math.ceil(max(HEARTBEAT_SECONDS, silent_seconds))
     jax.distributed.initialize(
         *(address, replicas, replica),
@@ -77,19 +84,39 @@ def join(
 
 def _add_over(interface: str) -> None:
     """Has Gloo and NCCL, which add the sums of replicas, listen at one address of this host."""
-    from jax._src import distributed, xla_bridge  # no public name takes Gloo's address
-    from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
-
-    def cpu_client() -> Any:
-        client = distributed.global_state.client
-        collectives = _jax.make_gloo_tcp_collectives(client, hostname=interface)
-        return xla_bridge.make_cpu_client(collectives)
-
     config: Any = jax.config
-    if config.jax_cpu_collectives_implementation == "gloo":
-        xla_bridge.register_backend_factory("cpu", cpu_client, priority=0, fail_quietly=False)
+    if config.jax_cpu_collectives_implementation == "gloo":  # no public name takes its address
+        make_client = _internal("jax._src.xla_bridge:make_cpu_client")
+        make_collectives = _internal("jaxlib._jax:make_gloo_tcp_collectives")
+        register = _internal("jax._src.xla_bridge:register_backend_factory")
+
+        def cpu_client() -> Any:
+            return make_client(make_collectives(_coordinator(), hostname=interface))
+
+        register("cpu", cpu_client, priority=0, fail_quietly=False)
     if ipaddress.ip_address(interface).is_loopback:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+
+
+def _coordinator() -> Any:
+    """This process's connection to the first of the replicas, to which no public name leads."""
+    return _internal(_STATE).client
+
+
+def _internal(name: str) -> Any:
+    """A part of JAX without a public name, given as module:name.
+
+    Raises:
+        UserError: If the installed JAX has no such part.
+    """
+    module, _, part = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), part)
+    except (ImportError, AttributeError):
+        raise UserError(
+            f"JAX {jax.__version__} has no {module}.{part}, by which learners in several processes "
+            "add their sums: install another JAX, or take a plan with one learner"
+        ) from None
 
 
 def _never_preempt_on_waking() -> None:
@@ -177,11 +204,8 @@ class Sharded:
         operands = states, replays, unroll, losses, settings, self._wished()
         self._compiled[steps] = self._learn.lower(*operands).compile()
         if jax.process_count() > 1:
-            from jax._src import distributed  # no public name leads to the client
-
-            client: Any = distributed.global_state.client
             name, patience = f"srl compiled {steps}", 1000 * _COMPILE_SECONDS
-            client.wait_at_barrier(name, timeout_in_ms=patience)
+            _coordinator().wait_at_barrier(name, timeout_in_ms=patience)
 
     def _wished(self) -> Any:
         if self._wishes not in self._wish_arrays:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srl.loop.learning.bottleneck import bottleneck
+from srl.loop.learning.bottleneck import LEAST, bottleneck
 
 ACTIVITIES = ("step", "act", "inference wait", "send wait", "idle")
 
@@ -43,6 +43,14 @@ def learner(learn, wait):
             "inference-bound: actors wait 81 % of the time for actions",
         ),
         (
+            {"learner": learner(0.97, 0.02), "actors": actors(0.5, 0.1, tickets=0.09)},
+            "no bottleneck: the learner and actors wait less than 10 % of the time",
+        ),
+        (
+            {"learner": learner(0.4, 0.5), "actors": actors(0.01, actions=0.02)},
+            "actor-bound: the learner waits 50 % of the time",
+        ),
+        (
             {"trainer": {"learn": 0.7, "step": 0.1, "act": 0.15, "idle": 0.05}},
             "learning takes 70 % of the time",
         ),
@@ -57,9 +65,12 @@ def test_what_holds_a_run_back_is_told_in_words(shares, told):
 @given(shares_of("learn", "batch wait", "idle"), shares_of(*ACTIVITIES))
 def test_who_waits_less_for_the_other_is_what_holds_the_run_back(learner, actors):
     told = bottleneck({"learner": learner, "actors": actors})
-    assert told.startswith("learner-bound") == (actors["send wait"] >= learner["batch wait"])
+    most = max(actors["send wait"], learner["batch wait"])
+    assert told.startswith("no bottleneck") == (most < LEAST)
+    acts_wait = actors["send wait"] >= learner["batch wait"]
+    assert told.startswith("learner-bound") == (acts_wait and most >= LEAST)
     percent = int(told.partition(" %")[0].rpartition(" ")[2])
-    assert 0 <= percent <= 100
+    assert 100 * LEAST <= percent <= 100
 
 
 @given(shares_of("learn", "batch wait", "idle"), shares_of(*ACTIVITIES))

@@ -109,7 +109,7 @@ def test_a_run_goes_on_without_the_damaged_blocks_of_its_replay(start, tmp_path,
         save(trainer, checkpoints)
     os.unlink(checkpoints.folder / "2.safetensors")
     flip_a_bit(checkpoints.replay_folder / name)
-    with pytest.raises(UserError, match=r"replay/.*--partial-replay` goes on without 1 of .* 2"):
+    with pytest.raises(UserError, match=r"replay/.*--partial-replay` .* goes on without 1 of .* 2"):
         checkpoints.restore_newest()
     left_out = checkpoints.leave_out_damaged_blocks()
     assert left_out.startswith("checkpoint 4 goes on without 1 of the 2 files of its replay")

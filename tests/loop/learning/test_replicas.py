@@ -4,8 +4,10 @@ import os
 import threading
 from pathlib import Path
 
+import jax
 import pytest
 
+from srl.core.errors import UserError
 from srl.loop.learning import replicas
 
 
@@ -49,3 +51,17 @@ def test_replicas_of_one_host_meet_in_a_folder_that_only_their_user_enters():
     mode = folder.stat().st_mode & 0o777
     folder.rmdir()
     assert mode == 0o700
+
+
+@pytest.mark.parametrize(
+    "absent",
+    [
+        "jax._src.distributed.global_state",
+        "jax._src.xla_bridge.make_cpu_client",
+        "jaxlib._jax.make_gloo_tcp_collectives",
+    ],
+)
+def test_a_jax_with_other_internals_is_named(monkeypatch, absent):
+    monkeypatch.delattr(absent)
+    with pytest.raises(UserError, match=f"^JAX {jax.__version__} has no {absent}, .* one learner$"):
+        replicas.join("unix:/nowhere", 0, 2, "127.0.0.1")
