@@ -57,6 +57,14 @@ def test_a_row_has_its_figures_and_all_others_are_marked_as_never_run(tmp_path, 
     assert kept["machine"]["computes_on"] == "CPU"
 
 
+def test_rows_that_need_longer_are_cut_off_and_those_after_the_minutes_are_not_run(tmp_path):
+    names = ["placement", "act-hide", "act-cheetah", "copy-hide", "copy-pong"]
+    words = ["--rows", ",".join(names), "--minutes", "0.01", "--out", str(tmp_path)]
+    assert main(["bench", "gpu", "--on-cpu", *words]) == 0  # a row may take a quarter
+    states = [row["state"] for row in json.loads((tmp_path / "gpu.json").read_text())["rows"]]
+    assert states == [*["cut off: it needs more than 0 s"] * 4, "not run"]
+
+
 @pytest.mark.slow
 def test_trainings_checks_and_calls_are_measured_on_the_cpu_in_a_minute_or_two(tmp_path, capsys):
     names = ["placement", "cheetah", "cartpole", "act-cheetah", "copy-pong"]
