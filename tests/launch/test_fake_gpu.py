@@ -6,39 +6,18 @@ import sys
 
 import pytest
 
-PLUGIN = """
-import json
-import os
-from pathlib import Path
-
-from jax._src import xla_bridge
-from jaxlib import xla_client
-
-
-def client():
-    opened = {"gpus": os.environ["CUDA_VISIBLE_DEVICES"], "choices": os.environ.get("SRL_GPU", "")}
-    opened |= xla_client.generate_pjrt_gpu_plugin_options()  # which NVIDIA's plugin gives to XLA
-    Path(__file__).with_name(f"{os.getpid()}.json").write_text(json.dumps(opened))
-    return xla_bridge.make_cpu_client()
-
-
-def initialize():
-    xla_bridge.register_backend_factory("gpu_of_cpu", client, priority=400, fail_quietly=False)
-"""
 SMALL = ["--num-envs", "8", "--algorithm.unroll-length", "8", "--updates", "2"]
 
 
 @pytest.fixture
-def run(gpu, tmp_path):
-    """Trains with some options; gives a line for each process that has taken the GPU."""
-    folder = tmp_path / "plugins" / "jax_plugins" / "xla_cuda12"
-    (folder / "__init__.py").write_text(PLUGIN)
+def run(fake_gpu, tmp_path):
+    """Trains with some options; gives what each process that has taken the GPU was given."""
 
     def run(*options):
         words = ["run", "native:CartPole-v1", *SMALL, "--run-dir", str(tmp_path / "run"), *options]
         done = subprocess.run([sys.executable, "-m", "srl", *words], stderr=subprocess.PIPE)
         assert done.returncode == 0, done.stderr.decode()
-        return [json.loads(path.read_text()) for path in folder.glob("*.json")]
+        return [json.loads(path.read_text()) for path in fake_gpu.glob("*.json")]
 
     return run
 

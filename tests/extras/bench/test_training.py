@@ -58,6 +58,14 @@ def test_a_run_without_a_report_at_its_deadline_is_ended_with_the_stage_that_it_
         side(0.1)
 
 
+def test_act_is_one_group_through_streams_whatever_the_plan(capsys):
+    words = ["--plan", "threads", "--through", "thread,host", "--num-slots", "2"]
+    found = [
+        each["config"]["through"] for each in lines(capsys, "act", "native:CartPole-v1", *words)
+    ]
+    assert found == ["compiled call", "in process", "thread", "host"]
+
+
 def test_a_table_has_a_line_for_each_size(capsys):
     assert main(["bench", "act", "--num-slots", "2,4", *QUICK]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
