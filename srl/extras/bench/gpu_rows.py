@@ -29,7 +29,7 @@ from srl.system.gpu_switches import VARIABLE
 from srl.system.gpus import jax_gpus
 
 _FILE = str(Path(__file__).with_name("gpu_games.py"))
-_MEASURE_SECONDS = 8.0
+_MEASURE_SECONDS = 6.0
 _STOP_SECONDS = 10.0
 _POOL_SECONDS = 2.0
 _BATCHES = 20  # of actions
