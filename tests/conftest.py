@@ -80,3 +80,36 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     assert jax_gpus() == ["0"]
+
+
+FAKE_GPU = """
+import json
+import os
+from pathlib import Path
+
+from jax._src import xla_bridge
+from jaxlib import xla_client
+
+
+def client():
+    opened = {"gpus": os.environ["CUDA_VISIBLE_DEVICES"], "choices": os.environ.get("SRL_GPU", "")}
+    opened |= xla_client.generate_pjrt_gpu_plugin_options()  # which NVIDIA's plugin gives to XLA
+    Path(__file__).with_name(f"{os.getpid()}.json").write_text(json.dumps(opened))
+    return xla_bridge.make_cpu_client()
+
+
+def initialize():
+    xla_bridge.register_backend_factory("gpu_of_cpu", client, priority=400, fail_quietly=False)
+"""
+
+
+@pytest.fixture
+def fake_gpu(gpu: None, tmp_path: Path) -> Path:
+    """A GPU that the CPU computes for: JAX's default device in new processes.
+
+    Each process that takes it writes `PID.json` into this folder: the options for its memory, and
+    the choices for GPUs.
+    """
+    folder = tmp_path / "plugins" / "jax_plugins" / "xla_cuda12"
+    (folder / "__init__.py").write_text(FAKE_GPU)
+    return folder

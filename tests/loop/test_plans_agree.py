@@ -118,6 +118,16 @@ def test_unrolls_that_are_compiled_are_those_of_the_plain_loop(trained, name, pl
     assert_agree(trained(name, *PLAIN), trained(name, plan, f"--plan.{stepping}.compiled", "true"))
 
 
+@pytest.mark.slow
+def test_learners_with_two_devices_each_train_as_one_device_does(trained, tmp_path, monkeypatch):
+    plain = trained("cartpole by DQN", *PLAIN)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")  # of new processes
+    several = train(tmp_path, "cartpole by DQN", "replicated", "--plan.learners.replicas", "2")
+    assert_agree(plain, several)
+    replays = (tmp_path / "run" / "checkpoints" / "replay").iterdir()
+    assert {path.name.split(".")[1] for path in replays} == {"0of4", "1of4", "2of4", "3of4"}
+
+
 @pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])
 def test_nothing_that_runs_an_algorithm_knows_its_name(folder):
     algorithms = "ppo|appo|impala|pqn|dqn|r2d2|sac|td3|reinforce"

@@ -8,14 +8,13 @@ import json
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from srl.config.experiment import Experiment, load_experiment
 from srl.core.console.arguments import listed, number, one_of
 from srl.core.errors import UserError
 from srl.core.types import Specs
-from srl.extras.bench.act_peer import RUN, serve
+from srl.extras.bench.act_peer import RUN, one_group, serve
 from srl.extras.bench.alone import act_alone, first_timestep
 from srl.extras.bench.rounds import in_turns, median, repeated, show, training_arguments
 from srl.loop.acting.local_acting import LocalActing, compiled_act
@@ -45,10 +44,8 @@ def main(argv: list[str]) -> int:
     ways = listed(one_of(*_THROUGH))
     add("--through", type=ways, default=[], metavar="TRANSPORT,...", help=through)
     options, overrides = parser.parse_target(argv)
-    # Past versions would play a part of the slots: what is measured here is one policy's acting.
-    experiment = replace(
-        load_experiment(options.target, overrides, flags=options.flags).experiment, self_play=None
-    )
+    experiment = load_experiment(options.target, overrides, flags=options.flags).experiment
+    experiment = one_group(experiment, experiment.num_envs)
     keep_compiled_programs()
     act_in_calling_thread()
     specs, _ = first_timestep(experiment, 1)
@@ -63,7 +60,7 @@ def main(argv: list[str]) -> int:
     policy_set = PolicySet.of_experiment(experiment, specs)
     choose_for_acting(experiment, policy_set, largest)
     for size in options.num_slots:
-        sized = replace(experiment, num_envs=size // agents, groups=1)
+        sized = one_group(experiment, size // agents)
         with contextlib.ExitStack() as stack:
             calls = {"compiled call": act_alone(sized, sized.num_envs)}
             for way in ["in process", *options.through] if options.through else []:
@@ -135,8 +132,8 @@ def _server(
         thread.join()
         listener.close()
         return
-    sizes = ["--num-envs", str(experiment.num_envs), "--groups", "1"]
-    settings = {"target": target, "overrides": [*overrides, *sizes], "transport": way}
+    settings = {"target": target, "overrides": overrides, "transport": way}
+    settings["num_envs"] = experiment.num_envs
     command = child_command("srl.extras.bench.act_peer", json.dumps(settings))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from srl.config.experiment import Experiment, load_experiment
 from srl.core.types import Specs
-from srl.dataflow.plans import decoupled
+from srl.dataflow.plans import decoupled, replicated
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, serve_policies
@@ -24,6 +24,14 @@ from srl.system.compilation import keep_compiled_programs
 
 RUN = 1
 """The kind of the benchmark's messages."""
+
+
+def one_group(experiment: Experiment, num_envs: int) -> Experiment:
+    """The experiment with so many environments, for which one process acts in one call.
+
+    Past versions would play a part of the slots: one policy's acting is measured.
+    """
+    return replace(experiment, num_envs=num_envs, groups=1, plan=replicated(1), self_play=None)
 
 
 def serve(
@@ -47,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
     settings = json.loads(argv[0])
     keep_compiled_programs()
     experiment = load_experiment(settings["target"], settings["overrides"]).experiment
-    experiment = replace(experiment, self_play=None)
+    experiment = one_group(experiment, settings["num_envs"])
     act_in_calling_thread()
     specs, _ = first_timestep(experiment, 1)
     server, listener = serve(experiment, specs, settings["transport"])

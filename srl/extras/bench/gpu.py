@@ -18,6 +18,7 @@ from srl.core.errors import PlanError, RunError, UserError
 from srl.extras.bench.gpu_load import gpu_names
 from srl.extras.bench.gpu_rows import ROWS, Room, Row, device
 from srl.extras.bench.gpu_table import NOT_RUN, table, value_text
+from srl.extras.bench.train import OutOfTime
 from srl.record.files import write_output
 from srl.record.run_record import srl_version
 from srl.system.gpus import jax_gpus
@@ -103,6 +104,8 @@ def measured(row: Row, room: Room) -> dict[str, Any]:
         return row.measure(room)
     except PlanError as error:
         return {"state": f"refused: {error}"}
+    except OutOfTime as error:
+        return {"state": f"cut off: {error}"}
     except (RunError, UserError) as error:
         return {"state": f"failed: {error}"}
     except Exception as error:  # whatever it is: the machine is there for minutes, and rows wait

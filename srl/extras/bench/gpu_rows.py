@@ -21,7 +21,7 @@ from srl.dataflow.plans import idle_gpu
 from srl.extras.bench.actions import random_actions
 from srl.extras.bench.gpu_load import GpuLoad
 from srl.extras.bench.rounds import in_turns, repeated
-from srl.extras.bench.train import FIRST_REPORT, PlanSide
+from srl.extras.bench.train import FIRST_REPORT, OutOfTime, PlanSide
 from srl.loop.stage import Stage
 from srl.loop.stepping.environments import make_group
 from srl.system.child_process import child_command
@@ -29,7 +29,7 @@ from srl.system.gpu_switches import VARIABLE
 from srl.system.gpus import jax_gpus
 
 _FILE = str(Path(__file__).with_name("gpu_games.py"))
-_MEASURE_SECONDS = 8.0
+_MEASURE_SECONDS = 6.0
 _STOP_SECONDS = 10.0
 _POOL_SECONDS = 2.0
 _BATCHES = 20  # of actions
@@ -176,7 +176,8 @@ def _output(command: Sequence[str], room: Room, variables: Mapping[str, str] = _
     """The output of a command.
 
     Raises:
-        RunError: With the last line of its errors, if it fails or takes longer than there is room.
+        OutOfTime: If it takes longer than there is room.
+        RunError: With the last line of its errors, if it fails.
     """
     with TemporaryFile() as errors:
         try:
@@ -188,8 +189,8 @@ def _output(command: Sequence[str], room: Room, variables: Mapping[str, str] = _
                 timeout=room.left,
                 check=False,
             )
-        except subprocess.TimeoutExpired:
-            raise RunError("it took longer than there was time") from None
+        except subprocess.TimeoutExpired as error:
+            raise OutOfTime(f"it needs more than {error.timeout:.0f} s") from None
         if done.returncode:
             errors.seek(0)
             last = errors.read().decode(errors="replace").strip().rpartition("\n")[2]

@@ -27,6 +27,7 @@ from srl.extras.bench.rounds import (
     show,
     training_arguments,
 )
+from srl.loop.stage import Stage
 from srl.run.metrics import is_evaluation
 from srl.run.status import read_reason, read_stage
 from srl.system.child_process import child_command
@@ -42,6 +43,10 @@ _PATIENCE_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 FIRST_REPORT = "first report"
 """The name in `PlanSide.stages` of the first report."""
+
+
+class OutOfTime(RunError):
+    """A measurement without a figure at its deadline."""
 
 
 def main(argv: list[str]) -> int:
@@ -83,7 +88,8 @@ class PlanSide:
             environment: Variables of the runs, on top of this process' own.
             report_every: Updates between two reports of the first run.
             deadline: Time, by `time.monotonic`, after which no report is waited for.
-            stop_seconds: Seconds that a run may take to end, before it is killed.
+            stop_seconds: Seconds that a run may take to end before it is killed, at the deadline
+                at the latest.
         """
         self._command = child_command(
             "srl.api.cli", "run", target, *overrides, dies_with_parent=True
@@ -105,15 +111,23 @@ class PlanSide:
         return (last["env_steps"] - first["env_steps"]) / (last["time"] - first["time"])
 
     def reports(self, seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Trains for so long after the first report; gives that and the last one.
+        """Trains for so long after the first report, or until the deadline.
+
+        Returns:
+            The first report and the last one.
 
         Raises:
+            OutOfTime: If there are no two reports by the deadline.
             RunError: With the run's own error, if it ends by itself.
         """
         with TemporaryDirectory() as folder, self._run(Path(folder)) as run:
             first = last = self._next_report(run, Path(folder), after=0.0)
-            while last["time"] - first["time"] < seconds:
-                last = self._next_report(run, Path(folder), after=last["time"])
+            try:
+                while last["time"] - first["time"] < seconds:
+                    last = self._next_report(run, Path(folder), after=last["time"])
+            except OutOfTime:
+                if last is first:
+                    raise
         # Reports take time too: about ten in the next round.
         updates = (last["updates"] - first["updates"]) / (last["time"] - first["time"])
         self._report_every = max(1, round(updates * seconds / 10))
@@ -146,8 +160,9 @@ class PlanSide:
             yield run
         finally:
             run.send_signal(signal.SIGINT)
+            left = max(0.0, self._deadline - time.monotonic())
             try:
-                run.wait(self._stop_seconds)
+                run.wait(min(self._stop_seconds, left))
             except subprocess.TimeoutExpired:
                 pass
             finally:
@@ -160,7 +175,8 @@ class PlanSide:
         """The last line of metrics, once there is one that was written after a time.
 
         Raises:
-            RunError: With the reason, if it ends before, or writes nothing for long.
+            OutOfTime: With the stage that the run is in, if it writes nothing for long.
+            RunError: With the reason, if it ends before.
         """
         deadline = min(time.monotonic() + _PATIENCE_SECONDS, self._deadline)
         while run.poll() is None and time.monotonic() < deadline:
@@ -176,9 +192,13 @@ class PlanSide:
                     self.stages.setdefault(FIRST_REPORT, elapsed)
                     return report
             time.sleep(0.02)
-        what = "reports nothing" if run.returncode is None else f"ended with {run.returncode}"
+        if run.returncode is None:
+            seconds = time.monotonic() - self._begin
+            stage, _ = read_stage(folder / "run") or (Stage.STARTING, "")
+            raise OutOfTime(f"the run needs longer: after {seconds:.0f} s it is {stage}")
         last = (folder / "output").read_text(errors="replace").strip().rpartition("\n")[2]
-        raise RunError(f"the run {what}: {read_reason(folder / 'run') or last}")
+        reason = read_reason(folder / "run") or last
+        raise RunError(f"the run ended with {run.returncode}: {reason}")
 
 
 def _measure(

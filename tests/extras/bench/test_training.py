@@ -1,13 +1,14 @@
 """The benchmarks of act, learn and train, as their user calls them."""
 
 import json
+import time
 
 import pytest
 
 from srl import RunError
 from srl.api.cli import main
 from srl.extras.bench.rounds import in_turns, repeated
-from srl.extras.bench.train import PlanSide
+from srl.extras.bench.train import OutOfTime, PlanSide
 
 QUICK = ["--seconds", "0.1", "--rounds", "1"]
 SMALL = ["--num-envs", "4", "--algorithm.unroll-length", "8", "--algorithm.epochs", "1"]
@@ -49,6 +50,20 @@ def test_plans_train_in_turns_and_are_held_against_the_loop_alone(capsys):
 def test_a_run_that_ends_by_itself_is_reported_with_its_own_error():
     with pytest.raises(RunError, match=r"the run ended with 2: .*NoSuch-v1"):
         PlanSide("native:NoSuch-v1", [])(0.1)
+
+
+def test_a_run_without_a_report_at_its_deadline_is_ended_with_the_stage_that_it_is_in():
+    side = PlanSide("native:CartPole-v1", SMALL, deadline=time.monotonic())
+    with pytest.raises(OutOfTime, match="the run needs longer: after 0 s it is starting"):
+        side(0.1)
+
+
+def test_act_is_one_group_through_streams_whatever_the_plan(capsys):
+    words = ["--plan", "threads", "--through", "thread,host", "--num-slots", "2"]
+    found = [
+        each["config"]["through"] for each in lines(capsys, "act", "native:CartPole-v1", *words)
+    ]
+    assert found == ["compiled call", "in process", "thread", "host"]
 
 
 def test_a_table_has_a_line_for_each_size(capsys):
