@@ -3,7 +3,6 @@
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +13,12 @@ from gymnasium import spaces
 from scipy import stats
 
 from srl.algorithms import DQN, PQN, R2D2, SAC, TD3
-from srl.algorithms.off_policy import Drawn
+from srl.algorithms.bounded_actor import noise_by_slot
+from srl.algorithms.critics import step_key
 from srl.algorithms.replay import windows
 from srl.algorithms.returns import n_step_returns, vtrace
-from srl.algorithms.sac import squashed
+from srl.algorithms.sac import mean_and_log_std, squashed
+from srl.algorithms.value_heads import CategoricalHead
 from srl.core.types import Specs
 from srl.networks import MLP
 
@@ -37,20 +38,20 @@ def test_the_target_of_dqn_takes_the_slow_value_of_the_chosen_action(double):
     state = instance.init(KEY)._replace(targets=instance.init(OTHER).params)
     drawn = transitions_of(np.random.default_rng(0))
     values, slow = (
-        np.asarray(instance.values(params, {}, drawn.last))
+        np.asarray(instance.actor.values(params, {}, drawn.last))
         for params in (state.params, state.targets)
     )
-    now = np.asarray(instance.values(state.params, {}, drawn.observation))
+    now = np.asarray(instance.actor.values(state.params, {}, drawn.observation))
     best = (values if double else slow).argmax(-1)
     expected = [
         drawn.reward[i] + drawn.discount[i] * slow[i, best[i]] - now[i, drawn.action[i]]
         for i in range(N)
     ]
     assert (values.argmax(-1) != slow.argmax(-1)).any()
-    error, loss, value = instance.errors(state.params, state, drawn)
-    np.testing.assert_allclose(error, expected, rtol=1e-5, atol=1e-6)
+    loss, metrics = instance.loss(state.params, state, drawn)
+    np.testing.assert_allclose(metrics["td_error"], expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(loss, np.square(expected) / 2, rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(value, now[range(N), drawn.action])
+    np.testing.assert_array_equal(metrics["q_value"], now[range(N), drawn.action])
 
 
 def projected(reward, discount, returns, probabilities):
@@ -71,14 +72,12 @@ def projected(reward, discount, returns, probabilities):
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_the_target_of_c51_is_projected_to_the_atoms(scale):
-    config = DQN(**SMALL, network=NETWORK, atoms=11, value_range=(-5.0, 5.0))
-    instance, random = config.bind(DISCRETE, 10, SLOTS), np.random.default_rng(1)
+    head, random = CategoricalHead(2, False, 11, (-5.0, 5.0)), np.random.default_rng(1)
     drawn = transitions_of(random)
     drawn = drawn._replace(reward=scale * drawn.reward)
-    logits = random.normal(size=(N, 11)).astype(np.float32)
-    found = np.asarray(instance._projected(drawn, logits))
-    mass = np.exp(logits.astype(float))
-    mass /= mass.sum(-1, keepdims=True)
+    mass = np.exp(random.normal(size=(N, 11)))
+    mass = (mass / mass.sum(-1, keepdims=True)).astype(np.float32)
+    found = np.asarray(head.projected(drawn.reward, drawn.discount, mass))
     for i in range(N):
         expected = projected(
             float(drawn.reward[i]), float(drawn.discount[i]), np.linspace(-5, 5, 11), mass[i]
@@ -91,29 +90,28 @@ def test_the_error_of_c51_is_the_divergence_of_the_prediction_from_the_target():
     instance = DQN(**SMALL, network=NETWORK, atoms=7, value_range=(-3.0, 3.0))
     instance = instance.bind(DISCRETE, 10, SLOTS)
     state, drawn = instance.init(KEY), transitions_of(np.random.default_rng(2))
-    error, loss, _ = map(np.asarray, instance.errors(state.params, state, drawn))
-    atoms = np.asarray(
-        jax.nn.softmax(
-            instance.atoms_of(instance.outputs(state.params, {}, drawn.observation))[
-                np.arange(N), drawn.action
-            ]
-        )
-    )
-    last = instance.atoms_of(instance.outputs(state.targets, {}, drawn.last))
-    best = instance.values(state.params, {}, drawn.last).argmax(-1)
-    target = np.asarray(instance._projected(drawn, last[np.arange(N), best]))
-    np.testing.assert_allclose(
-        error, [stats.entropy(*x) for x in zip(target, atoms, strict=True)], rtol=1e-3, atol=1e-5
-    )
+    loss, metrics = instance.loss(state.params, state, drawn)
+    actor, head = instance.actor, instance.actor.head
+
+    def atoms_of(params, observation):
+        return np.asarray(jax.nn.softmax(head.logits(actor.outputs(params, {}, observation))))
+
+    atoms = atoms_of(state.params, drawn.observation)[np.arange(N), drawn.action]
+    best = actor.values(state.params, {}, drawn.last).argmax(-1)
+    last = atoms_of(state.targets, drawn.last)[np.arange(N), best]
+    target = np.asarray(head.projected(drawn.reward, drawn.discount, last))
+    expected = [stats.entropy(*x) for x in zip(target, atoms, strict=True)]
+    np.testing.assert_allclose(metrics["td_error"], expected, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(loss, -(target * np.log(atoms)).sum(-1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("atoms", [1, 3])
 def test_dueling_outputs_are_a_value_and_advantages_over_their_mean(atoms):
-    instance = DQN(**SMALL, network=NETWORK, atoms=atoms, dueling=True).bind(DISCRETE, 10, SLOTS)
+    config = DQN(**SMALL, network=NETWORK, atoms=atoms, dueling=True)
+    head = config.bind(DISCRETE, 10, SLOTS).actor.head
     outputs = np.random.default_rng(0).normal(size=(N, 3 * atoms)).astype(np.float32)
-    assert instance.num_outputs == 3 * atoms
-    found = np.asarray(instance.atoms_of(outputs))
+    assert head.num_outputs == 3 * atoms
+    found = np.asarray(head.values(outputs)[..., None] if atoms == 1 else head.logits(outputs))
     value, one, other = np.split(outputs, 3, axis=-1)
     for action, advantage in enumerate((one, other)):
         expected = value + advantage - (one + other) / 2
@@ -123,28 +121,30 @@ def test_dueling_outputs_are_a_value_and_advantages_over_their_mean(atoms):
 @pytest.mark.parametrize("correction", [1.0, 0.4])
 def test_importance_weights_make_up_for_priorities_and_for_slots(correction):
     """Draws are even over slots, and by priority within each."""
-    config = DQN(**SMALL, network=NETWORK, priorities=1.0, correction=correction)
-    instance, random = config.bind(DISCRETE, 10, 4), np.random.default_rng(0)
-    priority = random.uniform(0.1, 2, (20, 4))
-    mass = priority.sum(0)
-    drawn = SimpleNamespace(
-        priority=jnp.asarray(priority / mass), slot_mass=jnp.asarray(mass), windows=20
-    )
-    weight = np.asarray(instance._weight(SimpleNamespace(mass=mass.mean()), drawn))
+    sizes = {**SMALL, "replay": STEPS * SLOTS, "batch_size": 16 * SLOTS}
+    config = DQN(**sizes, network=NETWORK, n_step=1, priorities=1.0, correction=correction)
+    replay, random = config.bind(DISCRETE, 10, SLOTS).replay, np.random.default_rng(0)
+    unroll, shape = unroll_of(0), (replay.windows, SLOTS)
+    priority = random.uniform(0.1, 2, shape).astype(np.float32)
+    held = replay.insert(replay.empty(unroll), unroll, 0, lambda rows: priority.reshape(-1))
+    sample = replay.sample(KEY, held, 0, unroll.slot, lambda sums: sums)
+    mass, number = priority.sum(0), priority.size
     of_all = priority / priority.sum()  # as one replay of all slots would draw
-    drawn_here = priority / mass / 4
-    expected = (of_all / drawn_here) * (80 * of_all) ** -correction
-    np.testing.assert_allclose(weight, expected, rtol=1e-4)
+    drawn_here = priority / mass / SLOTS
+    expected = (of_all / drawn_here) * (number * of_all) ** -correction
+    place = np.asarray(sample.draws.row), np.asarray(sample.draws.column)
+    np.testing.assert_allclose(sample.weight, expected[place], rtol=1e-4)
     if correction == 1.0:
-        values = random.normal(size=(20, 4))
-        np.testing.assert_allclose((drawn_here * weight * values).sum(), values.mean(), rtol=1e-4)
+        values = random.normal(size=shape)
+        found = (drawn_here * expected * values).sum()
+        np.testing.assert_allclose(found, values.mean(), rtol=1e-4)
 
 
 def test_the_density_of_squashed_actions_is_that_of_the_change_of_variables():
     random = np.random.default_rng(0)
     outputs = random.normal(size=(N, 4)).astype(np.float32) * 2
     noise = random.normal(size=(N, 2)).astype(np.float32)
-    action, log_prob = squashed(outputs, noise)
+    action, log_prob = squashed(*mean_and_log_std(outputs), noise)
     mean, raw_std = np.split(outputs.astype(float), 2, axis=-1)
     std = np.exp(-5 + 3.5 * (np.tanh(raw_std) + 1))
     raw = mean + std * noise
@@ -153,40 +153,41 @@ def test_the_density_of_squashed_actions_is_that_of_the_change_of_variables():
     np.testing.assert_allclose(log_prob, density.sum(-1), rtol=1e-3, atol=1e-3)
 
 
-def sac_loss(entropy_wanted):
-    """The gradient and the metrics of a loss, and all that these follow from."""
+def sac_of(entropy_wanted):
+    """An algorithm, a state whose targets are other networks, and transitions."""
     config = SAC(**SMALL, network=NETWORK, temperature=0.5, target_entropy=entropy_wanted)
     instance = config.bind(CONTINUOUS, 10, SLOTS)
     state = instance.init(KEY)
-    state = state._replace(targets=instance.slow(instance.init(OTHER).params))
-    drawn = Drawn(transitions_of(np.random.default_rng(0), 2), np.arange(N, dtype=np.int32))
-    gradient, (sums, _) = jax.grad(instance.loss, has_aux=True)(state.params, state, drawn, 0)
-    return instance, state, drawn, gradient, sums["metrics"]
+    state = state._replace(targets=instance.init(OTHER).params["critics"])
+    return instance, state, transitions_of(np.random.default_rng(0), 2)
 
 
 def test_the_critics_of_sac_learn_the_least_slow_value_and_the_entropy_of_what_follows():
-    instance, state, drawn, gradient, metrics = sac_loss(-1.0)
-    steps = drawn.transitions
-    _, next_key, _ = jax.random.split(instance.round_key(state, 0), 3)
-    outputs = instance.act_on(state.params["actor"], {}, steps.last)
-    action, log_prob = squashed(outputs, instance.noise(next_key, drawn.slot))
-    slow = np.asarray(instance.values(state.targets["critics"], {}, steps.last, action))
+    instance, state, steps = sac_of(-1.0)
+    slot, keys = np.arange(N, dtype=np.int32), jax.random.split(step_key(state, 0), 3)
+    outputs = instance.actor.outputs(state.params["actor"], {}, steps.last)
+    noise = noise_by_slot(keys[1], slot, instance.ratio.share, 2)
+    action, log_prob = squashed(*mean_and_log_std(outputs), noise)
+    slow = np.asarray(instance.critics.values(state.targets, {}, steps.last, action))
     target = steps.reward + steps.discount * (slow.min(0) - 0.5 * np.asarray(log_prob))
 
     def loss(critics):
-        values = instance.values(critics, {}, steps.observation, steps.action)
+        values = instance.critics.values(critics, {}, steps.observation, steps.action)
         return 0.5 * jnp.sum(jnp.square(values - target))
 
-    expected = jax.grad(loss)(state.params["critics"])
-    for a, b in zip(*map(jax.tree.leaves, (gradient["critics"], expected)), strict=True):
+    def found(critics):
+        return jnp.sum(instance.critic_loss(critics, state, steps, keys[:2], slot)[0])
+
+    ours, expected = (jax.value_and_grad(f)(state.params["critics"]) for f in (found, loss))
+    for a, b in zip(*map(jax.tree.leaves, (ours, expected)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(metrics["critic_loss"], loss(state.params["critics"]), rtol=1e-4)
 
 
 @pytest.mark.parametrize(("wanted", "sign"), [(50.0, -1), (-50.0, 1)])
 def test_the_temperature_rises_where_the_entropy_is_too_low(wanted, sign):
-    *_, gradient, _ = sac_loss(wanted)
-    assert np.sign(gradient["log_temperature"]) == sign  # a step goes against the gradient
+    instance, *_ = sac_of(wanted)
+    loss = lambda x: jnp.sum(instance.alpha_loss(x, jnp.zeros(N))[0])  # noqa: E731
+    assert np.sign(jax.grad(loss)(0.0)) == sign  # a step goes against the gradient
 
 
 def test_the_critics_of_td3_learn_the_least_slow_value_of_the_smoothed_slow_action():
@@ -194,19 +195,18 @@ def test_the_critics_of_td3_learn_the_least_slow_value_of_the_smoothed_slow_acti
     instance = config.bind(CONTINUOUS, 10, SLOTS)
     state = instance.init(KEY)._replace(targets=instance.init(OTHER).params)
     steps = transitions_of(np.random.default_rng(0), 2)
-    drawn = Drawn(steps, np.arange(N, dtype=np.int32))
-    _, noise_key = jax.random.split(instance.round_key(state, 1))
-    noise = np.clip(0.2 * np.asarray(instance.noise(noise_key, drawn.slot)), -0.1, 0.1)
-    slow = np.tanh(np.asarray(instance.act_on(state.targets["actor"], {}, steps.last)))
-    action = np.clip(slow + noise, -1, 1)
-    following = np.asarray(instance.values(state.targets["critics"], {}, steps.last, action))
+    slot, key = np.arange(N, dtype=np.int32), step_key(state, 1)
+    _, noise_key = jax.random.split(key)
+    noise = np.asarray(noise_by_slot(noise_key, slot, instance.ratio.share, 2))
+    slow = np.tanh(np.asarray(instance.actor.outputs(state.targets["actor"], {}, steps.last)))
+    action = np.clip(slow + np.clip(0.2 * noise, -0.1, 0.1), -1, 1)
+    values_of = instance.critics.values
+    following = np.asarray(values_of(state.targets["critics"], {}, steps.last, action))
     target = steps.reward + steps.discount * following.min(0)
-    values = np.asarray(
-        instance.values(state.params["critics"], {}, steps.observation, steps.action)
-    )
-    _, (sums, _) = instance.loss(state.params, state, drawn, 1)
-    expected = 0.5 * np.square(values - target).sum()
-    np.testing.assert_allclose(sums["metrics"]["critic_loss"], expected, rtol=1e-4)
+    critics = state.params["critics"]
+    values = np.asarray(values_of(critics, {}, steps.observation, steps.action))
+    loss, _ = instance.critic_loss(critics, state, steps, key, slot)
+    np.testing.assert_allclose(loss, 0.5 * np.square(values - target).sum(0), rtol=1e-4)
 
 
 def h(x):
@@ -233,15 +233,15 @@ def test_errors_of_r2d2_are_of_rescaled_returns_within_their_episode(rescale):
     state = instance.init(KEY)._replace(targets=instance.init(OTHER).params)
     unroll = unroll_of(3)._replace(memory=jnp.zeros((STEPS, SLOTS, 4)))
     unroll = unroll._replace(reward=10 * unroll.reward)
-    window = instance.window_of(windows(unroll, instance.length, instance.stride))
+    window = windows(unroll, instance.replay.length, instance.replay.stride)
     window = jax.tree.map(lambda x: x[0], window)
-    error = np.asarray(instance.errors(state.params, state, window)[0])
+    error = np.asarray(instance.loss(state.params, state, window)[1]["td_error"])
     online, slow = (
-        np.asarray(instance.sequence_values(params, state, window.rows), float)
+        np.asarray(instance.sequence_values(params, state, window), float)
         for params in (state.params, state.targets)
     )
-    rows = jax.tree.map(lambda x: np.asarray(x)[1:], window.rows._replace(memory=(), action=()))
-    action = np.asarray(window.rows.action)[1:]
+    rows = jax.tree.map(lambda x: np.asarray(x)[1:], window._replace(memory=(), action=()))
+    action = np.asarray(window.action)[1:]
     forward, backward = (h, undo_h) if rescale else (lambda x: x, lambda x: x)
 
     def worth(t, slot):
@@ -249,7 +249,7 @@ def test_errors_of_r2d2_are_of_rescaled_returns_within_their_episode(rescale):
             return 0.0
         return backward(slow[t, slot, online[t, slot].argmax()])
 
-    for t, slot in np.argwhere(np.asarray(window.valid)):
+    for t, slot in np.argwhere(np.asarray(instance.learned_rows(window))):
         target, k = 0.0, 0
         while k < n and t + k < seq and not (rows.terminated | rows.truncated)[t + k, slot]:
             k += 1
@@ -266,8 +266,8 @@ def test_targets_of_pqn_are_lambda_returns(q_lambda):
     instance = config.bind(DISCRETE, 10, SLOTS)
     for n in range(3):
         state, unroll = instance.init(KEY), unroll_of(n)
-        samples = instance.measure(state, unroll)[0].samples
-        best = np.asarray(instance.values(state.params, {}, unroll.observation)).max(-1)
+        samples = instance.prepare(state, (), unroll, lambda sums: sums)[2].samples
+        best = np.asarray(instance.actor.values(state.params, {}, unroll.observation)).max(-1)
         ended = unroll.terminated | unroll.truncated
         following = np.where(unroll.terminated[-1], 0, best[-1])
         for t in reversed(range(STEPS)):

@@ -13,8 +13,10 @@ import pytest
 from drawn_unrolls import DISCOUNT, SLOTS, STEPS, N, transitions_of, unroll_of
 from gymnasium import spaces
 
-from srl.algorithms import APPO, IMPALA, PPO, SAC, TD3, DiscreteSAC
-from srl.algorithms.off_policy import Drawn
+from srl.algorithms import APPO, IMPALA, PPO, SAC, TD3, DiscreteSAC, discrete_sac, sac, td3
+from srl.algorithms.bounded_actor import noise_by_slot
+from srl.algorithms.critics import step_key
+from srl.algorithms.gradient_descent import gradient_sums, vector
 from srl.algorithms.ppo import Samples
 from srl.core.types import Specs
 from srl.networks import MLP
@@ -52,8 +54,9 @@ def assert_close(found, expected, rtol=1e-3, atol=1e-4):
 def outputs_of(instance, params, observation):
     """The log-probabilities of all actions, and the value, of each row."""
     networks = {"policy": params["policy"]["network"], "value": params["value"]}
-    logits = instance.network.policy_sequence(networks["policy"], observation)
-    value, _ = instance.network.value_sequence(networks, observation)
+    network = instance.actor.network
+    logits = network.policy_sequence(networks["policy"], observation)
+    value, _ = network.value_sequence(networks, observation)
     return logits - jax.nn.logsumexp(logits, axis=-1, keepdims=True), value
 
 
@@ -103,9 +106,16 @@ def assert_is(loss, params, sums):
     """That these sums are those of a loss that `of_terms` gives."""
     gradient, terms = jax.jit(jax.grad(loss, has_aux=True))(params)
     names = "policy_loss", "value_loss", "entropy"
-    found = [sums["metrics"][name] for name in names]
+    found = [sums.metrics[name] for name in names]
     np.testing.assert_allclose(found, terms[:3], rtol=1e-4)
-    assert_close(sums["gradient"], gradient)
+    assert_close(sums.gradient, vector(gradient))
+
+
+def summed(instance, params, state, batch):
+    """The sums of a gradient step from these parameters."""
+    given = []
+    instance.gradient_step(state._replace(params=params), batch, 0, lambda x: given.append(x) or x)
+    return given[0]
 
 
 @pytest.mark.parametrize(("algorithm", "normalized"), [(PPO, True), (PPO, False), (APPO, True)])
@@ -124,8 +134,8 @@ def test_ppo_minimises_the_clipped_surrogate_the_value_loss_and_minus_the_entrop
 
     @jax.jit
     def found(state, params, unroll):
-        batch, sums = instance.measure(state, unroll)
-        return instance.gradient(instance.adapt(state, sums)._replace(params=params), batch, 0)
+        state, _, batch = instance.prepare(state, (), unroll, lambda sums: sums)
+        return summed(instance, params, state, batch)
 
     if weighted:
         corrected = np.minimum(ratio, 1)
@@ -149,7 +159,7 @@ def test_ppo_minimises_the_clipped_surrogate_the_value_loss_and_minus_the_entrop
     sums = found(state, params, unroll)
     assert_is(loss, params, sums)
     above, below = jax.jit(loss)(params)[1][3:]
-    assert 0 < above + below < valid.sum() == sums["count"]
+    assert 0 < above + below < valid.sum() == sums.count
 
 
 def test_a_ratio_earns_nothing_more_once_it_has_left_the_range_to_its_advantage():
@@ -164,7 +174,13 @@ def test_a_ratio_earns_nothing_more_once_it_has_left_the_range_to_its_advantage(
         return outputs_of(instance, params, seen)[0][0, 1]
 
     now, slope = jax.jit(jax.value_and_grad(log_prob))(state.params)
-    loss = jax.jit(jax.grad(instance.loss, has_aux=True))
+
+    @jax.jit
+    def loss(params, samples):
+        memory = {"policy": (), "value": ()}
+        of = lambda params: instance.loss(params, state, samples, memory)  # noqa: E731
+        return gradient_sums(of, params, samples.valid)[0]
+
     cases = [  # the ratio, the advantage, what they earn, and whether more can be earned
         (0.5, 2.0, 1.0, True),
         (0.9, 2.0, 1.8, True),
@@ -180,16 +196,14 @@ def test_a_ratio_earns_nothing_more_once_it_has_left_the_range_to_its_advantage(
             observation=seen,
             action=np.array([1]),
             log_prob=np.float32([now - np.log(ratio)]),
-            weight=(),
             advantage=np.float32([advantage]),
             target=np.float32([0]),
             valid=np.array([True]),
         )
-        memory = {"policy": (), "value": ()}
-        gradient, metrics = loss(state.params, state, samples, memory)
-        np.testing.assert_allclose(metrics["policy_loss"], -earned, rtol=1e-5)
-        expected = jax.tree.map(lambda x, by=-earned * more: by * x, slope["policy"])
-        assert_close(gradient["policy"], expected, atol=1e-5)
+        sums = loss(state.params, samples)
+        np.testing.assert_allclose(sums.metrics["policy_loss"], -earned, rtol=1e-5)
+        expected = vector(jax.tree.map(lambda x, by=-earned * more: by * x, slope["policy"]))
+        assert_close(sums.gradient[: len(expected)], expected, atol=1e-5)
 
 
 def test_impala_minimises_its_weighted_policy_gradient_the_value_loss_and_minus_the_entropy():
@@ -208,26 +222,43 @@ def test_impala_minimises_its_weighted_policy_gradient_the_value_loss_and_minus_
         policy = -rho * advantage * taken(log_probs, unroll.action)
         return of_terms(valid, policy, jnp.square(value - target), entropy_of(log_probs))
 
-    sums = jax.jit(instance.gradient)(state, unroll, 0)
+    @jax.jit
+    def found(state, unroll):
+        _, _, batch = instance.prepare(state, (), unroll, lambda sums: sums)
+        return summed(instance, state.params, state, batch)
+
+    sums = found(state, unroll)
     assert_is(loss, state.params, sums)
-    assert sums["count"] == valid.sum()
+    assert sums.count == valid.sum()
 
 
 def replayed(config, specs, actions=None):
     """An algorithm of a replay, a state whose targets are of their own, and transitions."""
     instance = config.bind(specs, 10, SLOTS)
     state = begun(instance)
-    state = state._replace(targets=instance.slow(moved(state.params, 1)))
+    others = moved(state.params, 1)
+    state = state._replace(targets=others if isinstance(config, TD3) else others["critics"])
     random = np.random.default_rng(0)
     steps = transitions_of(random, actions)._replace(valid=random.random(N) < 0.7)
-    return instance, state, Drawn(steps, np.arange(N, dtype=np.int32))
+    return instance, state, steps
 
 
-def learned(instance, state, drawn):
-    """The gradient and the metrics of a loss."""
-    loss = jax.jit(jax.grad(instance.loss, has_aux=True))
-    gradient, (sums, _) = loss(state.params, state, drawn, 0)
-    return gradient, sums["metrics"]
+def learned(instance, state, steps):
+    """The sums of each network's gradient and metrics, in the first gradient step."""
+    slot = np.arange(N, dtype=np.int32)
+    parts = {"transitions": steps, "slot": slot, "observations": {}}
+    kind = BATCHES[type(instance)]
+    batch = kind(**{name: jax.tree.map(lambda x: x[None], parts[name]) for name in kind._fields})
+
+    def found(state, batch):
+        return summed(instance, state.params, state, batch)
+
+    return jax.jit(found)(state, batch)
+
+
+BATCHES = {
+    SAC().instance: sac.Batch, TD3().instance: td3.Batch, DiscreteSAC().instance: discrete_sac.Batch
+}  # fmt: skip
 
 
 def joined(values):
@@ -239,44 +270,46 @@ def joined(values):
 def test_td3_minimises_the_errors_of_its_critics_and_minus_the_value_of_its_actions(critics):
     """Fujimoto et al., 2018, algorithm 1: by the first of two critics, or the mean of more."""
     config = TD3(**REPLAYED, critics=critics, subset=critics, target_noise=0.0)
-    instance, state, drawn = replayed(config, CONTINUOUS, 2)
-    steps, params = drawn.transitions, state.params
+    instance, state, steps = replayed(config, CONTINUOUS, 2)
+    params, values_of = state.params, instance.critics.values
 
     def action(actor, observation):
-        return jnp.tanh(instance.actor.policy_sequence(actor, observation))
+        return jnp.tanh(instance.actor.outputs(actor, {}, observation))
 
     def loss(learning):
         slow = action(state.targets["actor"], steps.last)
-        following = instance.values(state.targets["critics"], {}, steps.last, slow).min(0)
+        following = values_of(state.targets["critics"], {}, steps.last, slow).min(0)
         target = steps.reward + steps.discount * following
-        values = instance.values(learning["critics"], {}, steps.observation, steps.action)
+        values = values_of(learning["critics"], {}, steps.observation, steps.action)
         error = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
         acted = action(learning["actor"], steps.observation)
-        worth = instance.values(params["critics"], {}, steps.observation, acted)
+        worth = values_of(params["critics"], {}, steps.observation, acted)
         worth = worth[0] if critics == 2 else worth.mean(0)
         return jnp.sum((error - worth)[steps.valid])
 
-    assert_close(learned(instance, state, drawn)[0], jax.jit(jax.grad(loss))(params))
+    found, expected = learned(instance, state, steps), jax.jit(jax.grad(loss))(params)
+    for name, sums in found.items():
+        assert_close(sums.gradient, vector(expected[name]))
 
 
 @pytest.mark.parametrize("critics", [2, 3])
 def test_the_actor_of_sac_gains_value_and_entropy_and_the_temperature_weighs_a_lack_of_it(critics):
     """Haarnoja et al., 2018, equations 7 and 18."""
     settings = {"critics": critics, "subset": critics, "target_entropy": -0.4}
-    instance, state, drawn = replayed(SAC(**REPLAYED, **settings), CONTINUOUS, 2)
-    steps, params = drawn.transitions, state.params
-    warmth = np.exp(params["log_temperature"])
+    instance, state, steps = replayed(SAC(**REPLAYED, **settings), CONTINUOUS, 2)
+    params, slot = state.params, np.arange(N, dtype=np.int32)
+    warmth = np.exp(params["log_alpha"])
 
     def value_and_entropy(actor):
-        *_, own_key = jax.random.split(instance.round_key(state, 0), 3)
-        noise = instance.noise(own_key, drawn.slot)
-        outputs = instance.actor.policy_sequence(actor, steps.observation)
+        *_, own_key = jax.random.split(step_key(state, 0), 3)
+        noise = noise_by_slot(own_key, slot, instance.ratio.share, 2)
+        outputs = instance.actor.outputs(actor, {}, steps.observation)
         mean, raw_std = jnp.split(outputs, 2, axis=-1)
         log_std = -5 + 3.5 * (jnp.tanh(raw_std) + 1)
         raw = mean + jnp.exp(log_std) * noise
         density = -jnp.square(noise) / 2 - log_std - jnp.log(2 * jnp.pi) / 2
         density += 2 * jnp.log(jnp.cosh(raw))
-        values = instance.values(params["critics"], {}, steps.observation, jnp.tanh(raw))
+        values = instance.critics.values(params["critics"], {}, steps.observation, jnp.tanh(raw))
         return joined(values), -density.sum(-1)
 
     def actor_loss(actor):
@@ -285,56 +318,56 @@ def test_the_actor_of_sac_gains_value_and_entropy_and_the_temperature_weighs_a_l
 
     of = jax.jit(jax.value_and_grad(actor_loss, has_aux=True))
     (loss, entropy), expected = of(params["actor"])
-    gradient, metrics = learned(instance, state, drawn)
-    np.testing.assert_allclose(metrics["actor_loss"], loss, rtol=1e-4)
-    assert_close(gradient["actor"], expected)
+    found = learned(instance, state, steps)
+    np.testing.assert_allclose(found["actor"].metrics["actor_loss"], loss, rtol=1e-4)
+    assert_close(found["actor"].gradient, vector(expected))
     surplus = np.sum(entropy - 2 * -0.4)
-    np.testing.assert_allclose(gradient["log_temperature"], surplus, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["log_alpha"].gradient, [surplus], rtol=1e-4, atol=1e-4)
 
 
 def test_discrete_sac_minimises_its_expectations_over_the_actions_that_are_allowed():
     """Christodoulou, 2019, equations 10 to 12, with masks that allow two actions to four."""
     specs = Specs(MASKED, spaces.Discrete(4), ("agent",))
     config = DiscreteSAC(**REPLAYED, target_entropy=0.6)
-    instance, state, drawn = replayed(config, specs)
-    steps, params = drawn.transitions, state.params
+    instance, state, steps = replayed(config, specs)
+    params = state.params
     masks = np.ones((2, N, 4), np.int8)
     masks[0, : N // 2, :2] = masks[1, ::2, 2] = masks[1, ::4, 0] = 0
     seen, last = (
         {"x": x, "action_mask": mask}
         for x, mask in zip((steps.observation, steps.last), masks, strict=True)
     )
-    drawn = drawn._replace(transitions=steps._replace(observation=seen, last=last))
-    allowed, warmth = masks[0].sum(-1), np.exp(params["log_temperature"])
+    steps = steps._replace(observation=seen, last=last)
+    allowed, warmth = masks[0].sum(-1), np.exp(params["log_alpha"])
     assert set(allowed) == {2, 4}
     assert set(masks[1].sum(-1)) == {2, 3, 4}
 
     def all_values(critics, observation):
-        each = [instance.values(critics, {}, observation, np.full(N, a)) for a in range(4)]
-        return jnp.stack(each, axis=-1)
+        return instance.critics.values(critics, {}, observation)
 
     def expected(actor, values, observation):
-        outputs = instance.actor.policy_sequence(actor, observation)
+        outputs = instance.actor.network.policy_sequence(actor, observation)
         mass = jnp.exp(outputs) * observation["action_mask"]
         share = mass / mass.sum(-1, keepdims=True)
         entropy = -jnp.sum(share * jnp.log(jnp.where(share > 0, share, 1)), axis=-1)
         return jnp.sum(share * values.min(0), axis=-1), entropy
 
     def loss(learning):
-        slow = all_values(state.targets["critics"], last)
+        slow = all_values(state.targets, last)
         value, entropy = expected(params["actor"], slow, last)
         target = steps.reward + steps.discount * (value + warmth * entropy)
-        values = instance.values(learning["critics"], {}, seen, steps.action)
+        values = all_values(learning["critics"], seen)[:, np.arange(N), steps.action]
         error = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
         now = all_values(params["critics"], seen)
         value, entropy = expected(learning["actor"], now, seen)
         surplus = expected(params["actor"], now, seen)[1] - 0.6 * np.log(allowed)
-        loss = error - value - warmth * entropy + learning["log_temperature"] * surplus
+        loss = error - value - warmth * entropy + learning["log_alpha"] * surplus
         return tuple(jnp.sum(x[steps.valid]) for x in (loss, -value - warmth * entropy, entropy))
 
     of = jax.jit(jax.grad(lambda x: (loss(x)[0], loss(x)[1:]), has_aux=True))
     wanted, terms = of(params)
-    gradient, metrics = learned(instance, state, drawn)
-    assert_close(gradient, wanted)
-    found = metrics["actor_loss"], metrics["entropy"]
-    np.testing.assert_allclose(found, terms, rtol=1e-4)
+    found = learned(instance, state, steps)
+    for name, sums in found.items():
+        assert_close(sums.gradient, vector(wanted[name]))
+    metrics = found["actor"].metrics
+    np.testing.assert_allclose((metrics["actor_loss"], metrics["entropy"]), terms, rtol=1e-4)

@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +50,7 @@ def test_slots_draw_shares_of_random_actions_of_their_own(algorithm):
     instance = config.bind(DISCRETE, 10, slots=5)
     state = instance.init(KEY)
     expected = [0.4, 0.4 ** (1 + 7 / 4), 0.4 ** (1 + 14 / 4), 0.4 ** (1 + 21 / 4), 0.4**8]
-    np.testing.assert_allclose(instance.epsilon(state), expected, rtol=1e-5)
+    np.testing.assert_allclose(instance.policy(state).params["epsilon"], expected, rtol=1e-5)
 
 
 def test_a_slot_explores_by_its_own_share_wherever_it_is():
@@ -70,11 +71,11 @@ def test_a_target_is_the_least_of_a_random_subset_of_the_critics():
     pairs = {(i, j): np.minimum(values[i], values[j]) for i in range(4) for j in range(i)}
     found = set()
     for seed in range(60):
-        least = pair.least(values, jax.random.key(seed))
+        least = pair.critics.min_of_subset(values, jax.random.key(seed))
         found |= {name for name, expected in pairs.items() if np.array_equal(least, expected)}
     assert found == set(pairs)
     both = SAC(**SMALL).bind(CONTINUOUS, 10, SLOTS)
-    np.testing.assert_array_equal(both.least(values[:2], KEY), values[:2].min(0))
+    np.testing.assert_array_equal(both.critics.min_of_subset(values[:2], KEY), values[:2].min(0))
 
 
 def test_the_noise_of_targets_is_bounded_and_so_are_their_actions():
@@ -100,27 +101,34 @@ def leaves_alike(a, b):
     return all(map(np.array_equal, jax.tree.leaves(a), jax.tree.leaves(b)))
 
 
+def begun(instance, state, unroll):
+    """The replay with one unroll, its batch, and a compiled gradient step."""
+    prepare = jax.jit(partial(instance.prepare, total=alone))
+    _, replay, batch = prepare(state, instance.empty_replay(unroll), unroll)
+    return replay, batch, jax.jit(lambda s, b, n: instance.gradient_step(s, b, n, alone)[0])
+
+
+def alone(sums):
+    return sums
+
+
 def test_the_network_is_copied_whole_at_every_third_gradient_step():
     instance = DQN(**SMALL, target_rate=1.0, target_period=3).bind(DISCRETE, 10, SLOTS)
     state, unroll = instance.init(KEY), unroll_of(0)
-    _, batch, _ = instance.look(state, instance.empty_replay(unroll), unroll)
-    step = jax.jit(lambda s, b, r: instance.update(s, instance.gradient(s, b, r))[0])
-    assert instance.rounds > 4
-    for round in range(instance.rounds):
-        before, state = state, step(state, batch, round)
+    _, batch, step = begun(instance, state, unroll)
+    assert instance.gradient_steps > 4
+    for number in range(instance.gradient_steps):
+        before, state = state, step(state, batch, number)
         assert not leaves_alike(before.params, state.params)
-        copied = round % 3 == 0
-        assert leaves_alike(
-            instance.slow(state.params) if copied else before.targets, state.targets
-        )
+        copied = number % 3 == 0
+        assert leaves_alike(state.params if copied else before.targets, state.targets)
 
 
 @pytest.mark.parametrize("period", [1, 3])
 def test_the_actor_of_td3_learns_in_every_second_gradient_step(period):
     instance = TD3(delay=2, target_period=period, **SMALL).bind(CONTINUOUS, 10, SLOTS)
     state, unroll = instance.init(KEY), unroll_of(0, actions=2)
-    _, batch, _ = instance.look(state, instance.empty_replay(unroll), unroll)
-    step = jax.jit(lambda s, b, r: instance.update(s, instance.gradient(s, b, r))[0])
+    _, batch, step = begun(instance, state, unroll)
 
     for round in range(8):
         before, state = state, step(state, batch, round)
@@ -152,23 +160,20 @@ def test_a_burn_in_moves_the_memory_and_is_not_learned_from():
     state = burnt.init(KEY)
     unroll = unroll_of(0)
     memory = jnp.ones((STEPS, SLOTS, 4))
-    rows = windows(unroll._replace(memory=memory), burnt.length)
-    window = jax.tree.map(lambda x: x[0], burnt.window_of(rows))
-    ended = window.rows.terminated | window.rows.truncated
-    start = burnt.network.policy_memory(
-        state.params, window.rows.observation[:1], window.rows.memory, ended[:1]
+    rows = windows(unroll._replace(memory=memory), burnt.replay.length)
+    rows = jax.tree.map(lambda x: x[0], rows)
+    ended = rows.terminated | rows.truncated
+    start = burnt.actor.network.policy_memory(
+        state.params, rows.observation[:1], rows.memory, ended[:1]
     )
-    later = jax.tree.map(lambda x: x[1:], window.rows._replace(memory=()))
-    window_later = window._replace(rows=later._replace(memory=start))
+    later = jax.tree.map(lambda x: x[1:], rows._replace(memory=()))._replace(memory=start)
 
-    def learned(instance, window):
-        loss = lambda params: jnp.sum(instance.errors(params, state, window)[1])  # noqa: E731
+    def learned(instance, rows):
+        loss = lambda params: jnp.sum(instance.loss(params, state, rows)[0])  # noqa: E731
         return jax.value_and_grad(loss)(state.params)
 
     for a, b in zip(
-        jax.tree.leaves(learned(burnt, window)),
-        jax.tree.leaves(learned(plain, window_later)),
-        strict=True,
+        jax.tree.leaves(learned(burnt, rows)), jax.tree.leaves(learned(plain, later)), strict=True
     ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -191,12 +196,14 @@ def test_the_expectation_of_discrete_sac_is_over_what_is_allowed():
         "x": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32),
         "action_mask": np.tile(np.array([1, 0, 0], np.int8), (5, 1)),
     }
-    networks = params["actor"], params["critics"], lambda values: values[0]
-    value, entropy = instance.expected(*networks, {}, observation, KEY, np.arange(5))
-    only = instance.values(params["critics"], {}, observation, np.zeros(5, np.int32))[0]
-    np.testing.assert_allclose(value, only, rtol=1e-6)
+    choice = instance.actor.choice(params["actor"], {}, observation)
+    values = instance.critics.values(params["critics"], {}, observation)[0]
+    value = instance.expected(choice, values, observation)
+    np.testing.assert_allclose(value, values[:, 0], rtol=1e-6)
+    entropy = instance.entropy(choice, observation)
     np.testing.assert_allclose(entropy, 0, atol=1e-6)
-    np.testing.assert_allclose(instance.target_entropy(observation), 0, atol=1e-6)
+    loss, _ = instance.alpha_loss(jnp.float32(2), entropy, observation)  # the target is 0, too
+    np.testing.assert_allclose(loss, 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("slots", [1, 6, 8, 48, 64, 640])
@@ -216,20 +223,22 @@ def test_each_step_is_learned_from_as_often_as_is_asked_whatever_a_batch_is_roun
     specs = CONTINUOUS if isinstance(config, SAC) else DISCRETE
     instance = config.bind(specs, 10, slots)
     n = np.arange(4096)
-    taken = np.sum(np.asarray(instance.due(n[:, None], np.arange(instance.rounds))), dtype=int)
+    ratio = instance.ratio
+    due = ratio.due(n[:, None], np.arange(instance.gradient_steps))
+    taken = np.sum(np.asarray(due), dtype=int)
     inserted = len(n) * slots * config.unroll_length
-    learned = taken * instance.learned / inserted
     # The gradient steps of so many updates may differ by one; their mean may be rounded, too.
-    one = instance.learned / inserted
+    one = ratio.draws * ratio.sequence / inserted
+    learned = taken * one
     np.testing.assert_allclose(learned, config.samples_per_insert, rtol=1e-3, atol=2 * one)
-    assert instance.rounds_before(len(n)) == taken
+    assert ratio.steps_before(len(n)) == taken
 
 
 def test_a_round_without_a_gradient_step_changes_nothing():
     instance = DQN(**SMALL, samples_per_insert=0.5, priorities=1.0).bind(DISCRETE, 10, SLOTS)
-    assert instance.rate == Fraction(2)
+    assert instance.ratio.rate == Fraction(2)
     instance = DQN(**SMALL, samples_per_insert=0.125, priorities=1.0).bind(DISCRETE, 10, SLOTS)
-    assert instance.rate == Fraction(1, 2)
+    assert instance.ratio.rate == Fraction(1, 2)
     state, replay = instance.init(KEY), instance.empty_replay(unroll_of(0))
     learn, states = jax.jit(instance.learn), [state]
     for n in range(4):
@@ -245,11 +254,11 @@ def test_without_priorities_all_steps_that_a_transition_fits_after_are_drawn_as_
     instance = config.bind(DISCRETE, 10, SLOTS)
     state, unrolls = instance.init(KEY), instance.empty_replay(unroll_of(0))
     for n in range(2):
-        unrolls, drawn, _ = instance.look(state._replace(n=n), unrolls, unroll_of(n))
+        _, unrolls, batch = instance.prepare(state._replace(n=n), unrolls, unroll_of(n), alone)
     counts = np.zeros((2, STEPS - 1, SLOTS))
-    np.add.at(counts, tuple(np.asarray(x) for x in drawn.draws[:3]), 1)
+    np.add.at(counts, tuple(np.asarray(x) for x in batch.sample.draws[:3]), 1)
     np.testing.assert_allclose(counts / counts.sum(), 1 / counts.size, atol=0.01)
-    assert not jax.tree.leaves(unrolls.priority)
+    assert (np.asarray(batch.sample.weight) == 1).all()
 
 
 def test_a_lost_replay_is_filled_as_in_the_beginning_before_learning_goes_on():
@@ -321,9 +330,10 @@ def test_what_allows_no_action_has_neither_value_nor_entropy_in_discrete_sac():
     state = instance.init(KEY)
     mask = np.array([[0, 0], [1, 1], [0, 1]], np.int8)
     seen = {"x": np.ones((3, *BOX.shape), np.float32), "action_mask": mask}
-    networks = state.params["actor"], state.params["critics"], lambda values: values[0]
-    given = instance.expected(*networks, state.observations, seen, KEY, np.arange(3))
-    value, entropy = map(np.asarray, given)
+    choice = instance.actor.choice(state.params["actor"], state.observations, seen)
+    values = instance.critics.values(state.params["critics"], state.observations, seen)[0]
+    value = np.asarray(instance.expected(choice, values, seen))
+    entropy = np.asarray(instance.entropy(choice, seen))
     assert value[0] == 0
     assert (value[1:] != 0).all()
     np.testing.assert_allclose(entropy, [0, np.log(2), 0], atol=0.05)
@@ -390,7 +400,6 @@ def test_dicts_with_images_and_masks_are_learned_from(algorithm, observed, actio
         (DiscreteSAC(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
         (DiscreteSAC(), "take SAC or TD3"),
         (R2D2(network=MLP()), "the network has no memory"),
-        (R2D2(atoms=51), "atoms=51"),
         (R2D2(), "needs Discrete actions"),
         (R2D2(sequence=40), "a burn-in and a sequence"),
         (TD3(noise=(-1.0, 0.1)), "noise=\\(-1.0, 0.1\\)"),
