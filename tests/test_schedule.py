@@ -10,6 +10,7 @@ import pytest
 import srl
 from srl import Schedule, UserError
 from srl.algorithms import ALGORITHMS, DQN, PPO
+from srl.algorithms.algorithm import adjustable_settings
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.core.config_values import config_values, made_from
@@ -45,7 +46,7 @@ def test_a_schedule_is_read_from_the_text_that_it_gives(text):
 
 def test_every_adjustable_setting_of_every_algorithm_takes_one_as_an_option():
     for kind in ALGORITHMS:
-        for name in kind.adjustable:
+        for name in adjustable_settings(kind):
             flag = f"--algorithm.{name.replace('_', '-')}"
             words = ["--algorithm", kind.__name__, flag, "0.1/0.2"]
             algorithm = load_experiment("CartPole-v1", words).experiment.algorithm

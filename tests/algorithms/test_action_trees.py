@@ -86,7 +86,7 @@ def test_algorithms_that_cannot_name_those_that_can(algorithm):
     specs = Specs(OBSERVED, ACTED, ("agent",))
     if algorithm in (PPO, APPO, IMPALA):
         instance = algorithm(network=MLP(width=4)).bind(specs, 1)
-        assert instance.actions.num_outputs == 3 + 2 + 8 + 5 + 1
+        assert instance.actor.actions.num_outputs == 3 + 2 + 8 + 5 + 1
         return
     with pytest.raises(UserError, match=r"take PPO, APPO or IMPALA|PPO, APPO or IMPALA for others"):
         algorithm().bind(specs, 1)

@@ -84,8 +84,8 @@ def learn(instance):
 
 def test_the_loss_is_of_the_actions_that_reached_the_environment_and_no_others(instance, collected):
     unroll, notes, _ = collected
-    batch, _ = jax.jit(instance.measure)(instance.init(jax.random.key(0)), unroll)
-    samples = batch.samples
+    prepare = jax.jit(lambda *given: instance.prepare(*given, total=lambda sums: sums)[2])
+    samples = prepare(instance.init(jax.random.key(0)), (), unroll).samples
     assert len(notes) == 14  # of 16: two were ignored, at the reset rows
     np.testing.assert_array_equal(samples.action[samples.valid], notes)
     assert not samples.advantage[~samples.valid].any()
@@ -98,6 +98,7 @@ def test_values_tend_to_the_discounted_future_which_a_terminal_ends_and_a_time_l
     state = instance.init(jax.random.key(0))
     for _ in range(100):
         state, *_ = learn(state, unroll)
-    value, _ = instance.value(state.params, state.observations, unroll.observation[:5], (), ())
+    inputs = state.params, state.observations, unroll.observation[:5], (), ()
+    value, _ = instance.actor.values(*inputs)
     future = np.full(5, 10.0) if truncates else [(1 - 0.9**n) / 0.1 for n in (5, 4, 3, 2, 1)]
     np.testing.assert_allclose(value[:, 0], future, rtol=0.1)

@@ -9,7 +9,7 @@ from srl.core.errors import UserError
 ALGORITHM = """
 from dataclasses import dataclass
 from srl import Experiment
-from srl.algorithms import PPO, ActorCritic, ActorCriticInstance
+from srl.algorithms import PPO, Algorithm, Instance
 
 {body}
 
@@ -17,7 +17,7 @@ experiment = Experiment(name="mine", env="native:CartPole-v1", algorithm={made})
 """
 INCOMPLETE = """
 @dataclass(frozen=True)
-class Mine(ActorCritic):
+class Mine(Algorithm):
     tau: float = 0.5
 
     @property
@@ -25,20 +25,23 @@ class Mine(ActorCritic):
         return MineInstance
 
 @dataclass(frozen=True)
-class MineInstance(ActorCriticInstance):
+class MineInstance(Instance):
     config: Mine
 
-    def update(self, state, sums):
-        return state, {}
+    def init(self, key):
+        return key
+
+    def policy(self, state):
+        return state
 """
 
 
 @pytest.mark.parametrize(
     ("body", "made", "told"),
     [
-        (INCOMPLETE, "Mine()", r"MineInstance has no gradient, optimizer: write them"),
+        (INCOMPLETE, "Mine()", r"MineInstance has no actor, gradient_step: write them"),
         (
-            "@dataclass(frozen=True)\nclass Mine(ActorCritic):\n    tau: float = 0.5",
+            "@dataclass(frozen=True)\nclass Mine(Algorithm):\n    tau: float = 0.5",
             "Mine()",
             r"the algorithm Mine has no property `instance`, which gives the",
         ),
@@ -74,7 +77,7 @@ def test_an_instance_that_is_not_complete_is_refused_when_it_is_made():
         def init(self, key):
             return key
 
-    with pytest.raises(UserError, match="Mine has no act, gradient, policy, update: write them"):
+    with pytest.raises(UserError, match="Mine has no actor, gradient_step, policy: write them"):
         Mine(PPO(), None)
 
 

@@ -1,4 +1,4 @@
-"""What algorithms learn does not depend on how slots are divided; and what they refuse."""
+"""Learning does not depend on the division of slots; algorithms refuse what they cannot learn."""
 
 from dataclasses import replace
 
@@ -56,12 +56,14 @@ NAMES = tuple(instances())
 @pytest.mark.parametrize("name", NAMES)
 def test_halves_whose_sums_are_added_learn_what_the_whole_learns(name):
     instance, actions = instances()[name]
-    learn, look, revise = map(jax.jit, (instance.learn, instance.look, instance.revise))
-    gradient = jax.jit(instance.noted_gradient)
-    state = instance.init(jax.random.key(0))
-    halves = parts(2)
 
-    def unroll_of(n, slots=range(SLOTS), actions=None):
+    def learn_half(state, unroll, replay):
+        return instance.learn(state, unroll, replay, lambda sums: jax.lax.psum(sums, "halves"))
+
+    learn = jax.jit(instance.learn)
+    learn_halves = jax.jit(jax.vmap(learn_half, (None, 0, 0), axis_name="halves"))
+
+    def unroll_of(n, slots=range(SLOTS)):
         unroll = drawn(n, slots, actions=actions)
         chunks = STEPS // (instance.chunk or STEPS)
         memory = instance.initial_memory(len(unroll.slot))
@@ -69,37 +71,22 @@ def test_halves_whose_sums_are_added_learn_what_the_whole_learns(name):
             memory=jax.tree.map(lambda x: np.zeros((chunks, *x.shape), x.dtype), memory)
         )
 
-    whole_state, whole_replay = state, instance.empty_replay(unroll_of(0, actions=actions))
-    replays = [instance.empty_replay(unroll_of(0, part, actions=actions)) for part in halves]
+    def halves_of(n):
+        return jax.tree.map(lambda *x: np.stack(x), *(unroll_of(n, part) for part in parts(2)))
+
+    whole = state = instance.init(jax.random.key(0))
+    replay = instance.empty_replay(unroll_of(0))
+    replays = jax.vmap(instance.empty_replay)(halves_of(0))
     for n in range(3):
-        learned = learn(whole_state, unroll_of(n, actions=actions), whole_replay)
-        whole_state, whole_replay, _ = learned
-        looked = [
-            look(state, replay, unroll_of(n, part, actions=actions))
-            for replay, part in zip(replays, halves, strict=True)
-        ]
-        added = jax.tree.map(jnp.add, looked[0][2], looked[1][2])
-        before, state = state, instance.adapt(state, added)
-        notes = []
-        for round in range(instance.rounds):
-            given_back = [gradient(state, batch, round) for _, batch, _ in looked]
-            sums = jax.tree.map(jnp.add, given_back[0][0], given_back[1][0])
-            state, _ = instance.update(state, sums)
-            notes.append([note for _, note in given_back])
-        state, _ = instance.finish(state, added)
-        replays = [
-            revise(
-                before,
-                looked[k][0],
-                looked[k][1],
-                jax.tree.map(lambda *x: jnp.stack(x), *[each[k] for each in notes]),
-            )
-            for k in range(2)
-        ]
-    for a, b in zip(jax.tree.leaves(whole_state), jax.tree.leaves(state), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    joined = jax.tree.map(lambda *x: jnp.concatenate(x, axis=2), *replays)
-    for a, b in zip(jax.tree.leaves(whole_replay), jax.tree.leaves(joined), strict=True):
+        whole, replay, expected = learn(whole, unroll_of(n), replay)
+        states, replays, metrics = learn_halves(state, halves_of(n), replays)
+        state = jax.tree.map(lambda x: x[0], states)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(states), strict=True):
+        np.testing.assert_allclose(b, np.stack([a, a]), rtol=1e-4, atol=1e-6)
+    for metric, value in expected.items():
+        np.testing.assert_allclose(metrics[metric], [value, value], rtol=1e-3, atol=1e-5)
+    joined = jax.tree.map(lambda x: jnp.concatenate(x, axis=2), replays)
+    for a, b in zip(jax.tree.leaves(replay), jax.tree.leaves(joined), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -107,8 +94,9 @@ def test_halves_whose_sums_are_added_learn_what_the_whole_learns(name):
 def test_an_unroll_that_is_inserted_twice_is_there_once(name):
     instance, actions = instances()[name]
     state, unroll = instance.init(jax.random.key(0)), drawn(0, actions=actions)
-    once = instance.remember(state, instance.empty_replay(unroll), unroll)
-    twice = instance.remember(state, once, unroll)
+    prepare = jax.jit(lambda *given: instance.prepare(*given, lambda sums: sums)[1])
+    once = prepare(state, instance.empty_replay(unroll), unroll)
+    twice = prepare(state, once, unroll)
     jax.tree.map(np.testing.assert_array_equal, once, twice)
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from dataclasses import fields, replace
-from functools import partial
+from functools import cached_property, partial
 
 import gymnasium
 import jax
@@ -13,8 +13,10 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import flatten_util
 
-from srl.algorithms import APPO, PPO
+from srl.algorithms import APPO, PPO, ActorCritic
+from srl.algorithms.gradient_descent import gradient_sums
 from srl.algorithms.ppo import PPOInstance
 from srl.config.experiment import load_experiment
 from srl.core.config_values import config_values
@@ -144,40 +146,48 @@ def test_the_same_batch_gives_bitwise_the_same_state(instance, learn, unroll):
     assert_same(one, other)
 
 
-def split(unroll, *columns):
-    """The columns of an unroll, as another worker might have them."""
-    parts = unroll._replace(memory=(), version=(), slot=())
-    take = jax.tree.map(lambda x: x[:, list(columns)], parts)
-    memory = jax.tree.map(lambda x: x[:, list(columns)], unroll.memory)
-    return take._replace(memory=memory, version=unroll.version, slot=unroll.slot[list(columns)])
+def halved(unroll, order):
+    """Halves of an unroll, by some order of its columns, as two workers might have them."""
+    parts = np.reshape(order, (2, 3))
+
+    def take(x, axis):
+        return np.stack([np.take(x, part, axis) for part in parts])
+
+    halves = jax.tree.map(lambda x: take(x, 1), unroll._replace(version=(), slot=()))
+    version = np.stack([unroll.version] * 2)
+    return halves._replace(version=version, slot=take(unroll.slot, 0))
 
 
 @pytest.fixture(scope="module", params=[0, 6], ids=["without memory", "with memory"])
 def off_policy(request):
-    """Asynchronous PPO; its functions compiled, and a batch."""
+    """Asynchronous PPO, and a batch."""
     network = MLP(width=8, memory=request.param)
-    config = replace(STALE_CONFIG, network=network, chunk=2)
-    instance = config.bind(specs())
-    unroll, state = draw_unroll(instance), instance.init(jax.random.key(3))
-    steps = [jax.jit(getattr(instance, name)) for name in ("measure", "gradient", "update")]
-    return instance, state, unroll, jax.jit(instance.learn)(state, unroll), steps
+    instance = replace(STALE_CONFIG, network=network, chunk=2).bind(specs())
+    return instance, draw_unroll(instance)
+
+
+@pytest.fixture(scope="module")
+def learned(off_policy):
+    """A state of asynchronous PPO, the results of learning, and the function for halves."""
+    instance, unroll = off_policy
+
+    def learn_half(state, half):
+        return instance.learn(state, half, (), lambda sums: jax.lax.psum(sums, "halves"))
+
+    state = instance.init(jax.random.key(3))
+    halves = jax.jit(jax.vmap(learn_half, (None, 0), axis_name="halves"))
+    return state, jax.jit(instance.learn)(state, unroll), halves
 
 
 @settings(max_examples=5)
 @given(st.permutations(range(6)))
-def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, order):
-    instance, state, unroll, (expected, _, metrics), (measure, gradient, update) = off_policy
-    halves = [split(unroll, *order[:3]), split(unroll, *order[3:])]
-    batches, sums = zip(*(measure(state, half) for half in halves), strict=True)
-    measured = jax.tree.map(jnp.add, *sums)
-    state = instance.adapt(state, measured)
-    for round in range(instance.rounds):
-        sums = (gradient(state, batch, jnp.int32(round)) for batch in batches)
-        state, _ = update(state, jax.tree.map(jnp.add, *sums))
-    state, finished = instance.finish(state, measured)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), state, expected)
-    for name, value in finished.items():
-        np.testing.assert_allclose(value, metrics[name], rtol=1e-4)
+def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, learned, order):
+    (_, unroll), (state, (expected, _, metrics), learn_halves) = off_policy, learned
+    states, _, halves = learn_halves(state, halved(unroll, order))
+    twice = jax.tree.map(lambda x: np.stack([x, x]), expected)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), states, twice)
+    for name, value in metrics.items():
+        np.testing.assert_allclose(halves[name], [value, value], rtol=1e-4)
 
 
 def test_corrections_change_nothing_where_the_present_policy_acted(learn, instance, unroll):
@@ -188,14 +198,24 @@ def test_corrections_change_nothing_where_the_present_policy_acted(learn, instan
 
 
 def test_stale_samples_weigh_what_the_present_policy_would_have_made_of_them(off_policy):
-    instance, _, unroll, _, (measure, *_) = off_policy
+    instance, unroll = off_policy
     state = instance.init(jax.random.key(0))  # the one that acted
     stale = unroll._replace(log_prob=unroll.log_prob + np.float32(0.5))
-    batch, _ = measure(state, stale)
-    samples = batch.samples
+
+    @jax.jit
+    def prepared(state, unroll):
+        value, _ = instance.values(state, unroll)
+        batch = instance.prepare(state, (), unroll, total=lambda sums: sums)[2]
+        return batch.samples, instance.estimates(state, unroll, value)
+
+    samples, (advantage, _, _, weight) = prepared(state, stale)
     valid = np.asarray(samples.valid)
-    np.testing.assert_allclose(samples.weight, np.where(valid, np.exp(-0.5), 1.0), rtol=1e-4)
+    np.testing.assert_allclose(weight, np.where(valid, np.exp(-0.5), 1.0), rtol=1e-4)
     np.testing.assert_allclose(samples.log_prob, np.where(valid, unroll.log_prob, 0), atol=1e-5)
+    counted = np.asarray(advantage)[valid]
+    weighted = (advantage - counted.mean()) / counted.std() * np.exp(-0.5)
+    expected = np.where(valid, weighted, 0.0)
+    np.testing.assert_allclose(samples.advantage, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_what_a_reset_row_holds_changes_nothing(instance, learn):
@@ -239,25 +259,26 @@ def test_the_statistics_that_acted_are_those_that_learn(instance, learn, unroll)
     )
 
     def first_loss(state, unroll):
-        batch, _ = instance.measure(state, unroll)
+        state, _, batch = instance.prepare(state, (), unroll, total=lambda sums: sums)
         return instance.loss(state.params, state, batch.samples, batch.memory)[1]
 
     metrics = jax.jit(first_loss)(state, other)
-    np.testing.assert_allclose(metrics["approx_kl"], 0, atol=1e-5)
-    assert metrics["clipfrac"] == 0
+    np.testing.assert_allclose(metrics["approx_kl"].sum(), 0, atol=1e-5)
+    assert not metrics["clipfrac"].any()
 
 
 def test_values_of_shared_layers_begin_from_the_memory_that_acted():
     network = MLP(width=8, memory=4, shared=True)
     instance = replace(CONFIG, network=network, chunk=2).bind(specs())
     unroll, state = draw_unroll(instance, end=0.0), instance.init(jax.random.key(3))
-    later = unroll._replace(memory=unroll.memory + 1.0)
-    values = [jax.jit(instance._values)(state, each)[0] for each in (unroll, later)]
+    later, values_of = unroll._replace(memory=unroll.memory + 1.0), jax.jit(instance.values)
+    values = [values_of(state, each)[0] for each in (unroll, later)]
     assert np.abs(values[0][0] - values[1][0]).min() > 1e-4
-    memory, params = later.memory[0], instance._networks(state.params)
+    memory, params = later.memory[0], state.params
+    networks = {"policy": params["policy"]["network"], "value": params["value"]}
     inputs = instance.normalizer.normalize(state.observations, unroll.observation)
     ended = np.zeros(unroll.reward.shape, bool)
-    expected, _ = instance.network.value_sequence(params, inputs, memory, ended)
+    expected, _ = instance.actor.network.value_sequence(networks, inputs, memory, ended)
     np.testing.assert_allclose(values[1], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -273,31 +294,45 @@ def test_a_network_that_does_not_share_what_it_is_told_to_is_refused():
         PPO(network=Unshared(width=8, shared=True)).bind(specs()).init(jax.random.key(0))
 
 
-class TwoPasses(PPOInstance):
+class TwoPasses(ActorCritic):
     """Computes distributions and values one after the other."""
 
-    def evaluate(self, params, statistics, observation, memory, ended):
-        policy = Policy(params["policy"], statistics)
-        distribution = self.distribution(policy, observation, memory["policy"], ended)
-        inputs = params, statistics, observation, memory["policy"], ended
-        return distribution, self.value(*inputs)[0]
+    def distributions_and_values(self, params, statistics, observation, memory, ended):
+        inputs = observation, memory["policy"], ended
+        distribution = self.distributions(Policy(params["policy"], statistics), *inputs)
+        return distribution, self.values(params, statistics, *inputs)[0]
+
+
+class TwoPassesInstance(PPOInstance):
+    """PPO with these."""
+
+    @cached_property
+    def actor(self):
+        return TwoPasses(self.config.network, self.specs, self.normalizer)
 
 
 @pytest.mark.parametrize("memory", [0, 4])
 def test_shared_layers_get_the_gradients_of_policy_and_value(memory):
     network = MLP(width=8, memory=memory, shared=True)
     one_pass = replace(CONFIG, network=network, chunk=2).bind(specs())
-    two_passes = TwoPasses(
-        **{field.name: getattr(one_pass, field.name) for field in fields(one_pass)}
-    )
+    own = {field.name: getattr(one_pass, field.name) for field in fields(one_pass)}
+    two_passes = TwoPassesInstance(**own)
     unroll, state = draw_unroll(one_pass), one_pass.init(jax.random.key(3))
-    batch, _ = jax.jit(one_pass.measure)(state, unroll)
-    gradients = [
-        jax.jit(instance.gradient)(state, batch, jnp.int32(0))
-        for instance in (one_pass, two_passes)
-    ]
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *gradients)
-    assert all(np.any(x) for x in jax.tree.leaves(gradients[0]["gradient"]))
+
+    @jax.jit
+    def gradients(state, unroll):
+        state, _, batch = one_pass.prepare(state, (), unroll, total=lambda sums: sums)
+        samples, memory = one_pass.minibatches.draw(batch, state, jnp.int32(0))
+        losses = [
+            lambda params, each=each: each.loss(params, state, samples, memory)
+            for each in (one_pass, two_passes)
+        ]
+        return [gradient_sums(loss, state.params, samples.valid)[0] for loss in losses]
+
+    one, other = gradients(state, unroll)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), one, other)
+    tree_of = flatten_util.ravel_pytree(state.params)[1]
+    assert all(np.any(x) for x in jax.tree.leaves(tree_of(one.gradient)))
 
 
 def test_the_statistics_are_of_the_valid_rows(instance, learn, unroll):
@@ -331,30 +366,29 @@ def test_a_forbidden_action_is_never_taken_even_greedily():
     assert (instance.act_greedy(policy, observation, ()).action == 2).all()
 
 
-def test_the_learning_rate_falls_to_zero_over_the_run():
-    instance = CONFIG.bind(specs(), updates=2)
-    state = instance.init(jax.random.key(0))
-    update = jax.jit(instance.update)
+ONE_STEP = replace(CONFIG, minibatches=1, epochs=1)
+
+
+def test_the_learning_rate_falls_to_zero_over_the_run(unroll):
+    instance = ONE_STEP.bind(specs(), updates=2)
+    state, learn = instance.init(jax.random.key(0)), jax.jit(instance.learn)
 
     def step_size(n):
-        gradient = jax.tree.map(jnp.ones_like, state.params)
-        sums = {"gradient": gradient, "metrics": {}, "count": 1.0}
-        updated, _ = update(state._replace(n=jnp.int32(n)), sums)
-        head = [s.params["policy"]["network"]["head"]["bias"] for s in (state, updated)]
+        learned, *_ = learn(state._replace(n=jnp.int32(n)), unroll)
+        head = [s.params["policy"]["network"]["head"]["bias"] for s in (state, learned)]
         return float(np.abs(head[1] - head[0]).max())
 
     np.testing.assert_allclose(step_size(1), step_size(0) / 2, rtol=1e-5)
+    assert step_size(0) > 0
     assert step_size(2) == step_size(3) == 0
 
 
-def test_weight_decay_draws_parameters_toward_zero():
-    instance = replace(CONFIG, weight_decay=0.1).bind(specs())
+def test_weight_decay_draws_parameters_toward_zero(unroll):
+    instance = replace(ONE_STEP, weight_decay=0.1).bind(specs())
     state = instance.init(jax.random.key(0))
-    gradient = jax.tree.map(jnp.zeros_like, state.params)
-    updated, _ = jax.jit(instance.update)(
-        state, {"gradient": gradient, "metrics": {}, "count": jnp.ones(())}
-    )
-    kernels = [s.params["policy"]["network"]["head"]["kernel"] for s in (state, updated)]
+    nothing = unroll._replace(terminated=np.ones((9, 6), bool))
+    learned, *_ = jax.jit(instance.learn)(state, nothing)
+    kernels = [s.params["policy"]["network"]["head"]["kernel"] for s in (state, learned)]
     step = np.asarray(kernels[1] - kernels[0])
     assert (np.sign(step) == -np.sign(kernels[0])).all()
 

@@ -8,7 +8,8 @@ from drawn_unrolls import SLOTS, STEPS, parts, unroll_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srl.algorithms.replay import draw, draw_by_priority, empty, insert, transitions, windows
+from srl.algorithms.replay import empty, insert, transitions, windows
+from srl.algorithms.replay_sampling import draw, draw_by_priority
 
 BLOCKS = 3
 KEY = jax.random.key(7)

@@ -80,12 +80,12 @@ class DrawnInstance(PPOInstance):
         angle = observation[..., 2]
         return {"upright": jnp.exp(-10 * angle * angle)}
 
-    def measure(self, state, unroll):
+    def prepare(self, state, replay, unroll, total):
         if self.config.taught:
             advised = self.config.taught * unroll.advice["upright"]
             reward = unroll.reward.at[:-1].add(advised)
             unroll = unroll._replace(reward=reward)
-        return super().measure(state, unroll)
+        return super().prepare(state, replay, unroll, total)
 
 
 experiment = Experiment(

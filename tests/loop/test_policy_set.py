@@ -34,15 +34,21 @@ def act(policy_set):
 
 
 @pytest.fixture(scope="module")
-def measure(policy_set):
-    look = jax.jit(policy_set.look)
-    return lambda states, unroll: look(states, policy_set.empty_replays(unroll), unroll)[1:]
+def prepared(policy_set):
+    return jax.jit(policy_set.prepared)
 
 
 @pytest.fixture(scope="module")
-def gradient(policy_set):
-    gradient = jax.jit(policy_set.noted_gradient)
-    return lambda *operands: gradient(*operands)[0]
+def step_metrics(policy_set):
+    """Gives the metrics of each policy of some gradient step, taken as if it were the first."""
+
+    def of(prepared, step):
+        return {
+            name: instance.gradient_step(*prepared[name], step, lambda sums: sums)[1]
+            for name, instance in policy_set.instances.items()
+        }
+
+    return jax.jit(of)
 
 
 @pytest.fixture(scope="module")
@@ -117,27 +123,28 @@ def test_memory_starts_anew_after_the_row_that_ends_an_episode(policy_set, act, 
 
 
 def test_learning_gives_the_actions_the_probabilities_with_which_they_were_drawn(
-    policy_set, states, acted, measure, gradient
+    policy_set, states, acted, prepared, step_metrics
 ):
     """Over whole unrolls and over chunks, across ends of episodes."""
-    batches, _ = measure(states, acted)
-    for name, batch in batches.items():
+    first = prepared(states, acted)
+    for name, (_, batch) in first.items():
         samples = batch.samples
         members = [e * len(AGENTS) + i for e in range(ENVS) for i in policy_set.members[name]]
         drawn = np.where(samples.valid, acted.log_prob[:, members], 0)
         assert drawn.std() > 0.3
         np.testing.assert_allclose(samples.log_prob, drawn, atol=1e-5)
-    for sums in (gradient(states, batches, round) for round in np.arange(policy_set.rounds)):
-        for part in sums.values():
-            np.testing.assert_allclose(part["metrics"]["approx_kl"], 0, atol=1e-4)
-            assert part["metrics"]["clipfrac"] == 0
+    for step in np.arange(policy_set.instances["cat"].gradient_steps):
+        for metrics in step_metrics(first, step).values():
+            np.testing.assert_allclose(metrics["approx_kl"], 0, atol=1e-6)
+            assert metrics["clipfrac"] == 0
 
 
-def test_without_what_was_remembered_the_probabilities_are_others(states, acted, measure, gradient):
+def test_without_what_was_remembered_the_probabilities_are_others(
+    states, acted, prepared, step_metrics
+):
     forgotten = acted._replace(memory=jax.tree.map(np.zeros_like, acted.memory))
-    batches, _ = measure(states, forgotten)
-    sums = gradient(states, batches, np.int64(0))
-    assert all(part["metrics"]["approx_kl"] > 1e-3 for part in sums.values())
+    of_first = step_metrics(prepared(states, forgotten), np.int64(0))
+    assert all(metrics["approx_kl"] > 1e-3 for metrics in of_first.values())
 
 
 def test_policies_with_other_numbers_of_gradient_steps_learn_as_each_does_alone():
@@ -156,8 +163,8 @@ def test_policies_with_other_numbers_of_gradient_steps_learn_as_each_does_alone(
     specs = Specs(SPECS.observation, spaces.Discrete(2), agents)
     members = {"cat*": "cats", "dog": "dogs"}
     policy_set = PolicySet.of(algorithm, members, specs, updates=5, num_envs=envs)
-    rounds = {name: instance.rounds for name, instance in policy_set.instances.items()}
-    assert rounds == {"cats": 12, "dogs": 4}
+    steps_of = {name: i.gradient_steps for name, i in policy_set.instances.items()}
+    assert steps_of == {"cats": 12, "dogs": 4}
     unroll = Unroll(
         observation=random.normal(size=(steps + 1, slots, 3)).astype(np.float32),
         reward=random.normal(size=(steps + 1, slots)).astype(np.float32),
