@@ -9,8 +9,8 @@ import math
 import signal
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ COMMANDS = {
         "srl.api.cli:stop",
         "end a run that another process, or a cluster, trains, after a checkpoint",
     ),
-    "bench": ("srl.extras.bench.bench:bench", "measure how fast a part runs"),
+    "bench": ("srl.extras.bench.command:main", "measure how fast a part runs"),
     "check-env": (
         "srl.extras.check_env.check_env:check_env",
         "check that an environment keeps its promises",
@@ -41,13 +41,10 @@ COMMANDS = {
     "watch": ("srl.api.cli:watch", "make a page that shows a run's policies at play, step by step"),
     "sweep": ("srl.extras.sweep.command:sweep", "train with several settings, and compare them"),
     "plot": ("srl.extras.plot.plot:plot", "draw how runs have gone"),
-    "gates": ("srl.extras.gates.gates:gates", "check what algorithms learn, by a table of runs"),
     "share": ("srl.api.cli:share", "make a folder of a run's policies to publish"),
     "export": ("srl.api.cli:export", "write a run's policies to a file for use without srl"),
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
-_WITH_RUNS = ("run", "resume", "top", "sweep", "gates")
-"""Commands that train or follow runs, and so go on when nobody reads their output any more."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,30 +55,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             Ctrl-C ends it without a traceback.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    quiet_xla()
-    with lasting_output() if words and words[0] in _WITH_RUNS else nullcontext():
-        code = _run_command(words)
+    code = exit_code(lambda: _run_command(words))
     if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
 
 
 def _run_command(argv: list[str]) -> int:
+    name = argv[0] if argv else "--help"
+    if name in COMMANDS:
+        module, _, function = COMMANDS[name][0].partition(":")
+        return getattr(importlib.import_module(module), function)(argv[1:])
+    if name in ("-h", "--help"):
+        return _print(_usage())
+    if name == "--version":
+        from srl.record.run_record import srl_version
+
+        return _print(f"srl {srl_version()}")
+    raise UserError(f"unknown command {name!r}; {_nearest(name)}")
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Runs a command, and prints its error in a line or two; gives the exit code."""
+    quiet_xla()
     with suppress(OSError, ValueError):
         if not faulthandler.is_enabled():  # a crash in native code leaves its stack at least
             faulthandler.enable(2)
-    name = argv[0] if argv else "--help"
     try:
-        if name in COMMANDS:
-            module, _, function = COMMANDS[name][0].partition(":")
-            return getattr(importlib.import_module(module), function)(argv[1:])
-        if name in ("-h", "--help"):
-            return _print(_usage())
-        if name == "--version":
-            from srl.record.run_record import srl_version
-
-            return _print(f"srl {srl_version()}")
-        raise UserError(f"unknown command {name!r}; {_nearest(name)}")
+        return command()
     except UserError as error:
         return _fail(str(error), 2)
     except RunError as error:
@@ -112,6 +113,7 @@ def _add_trust(parser: Arguments) -> None:
     )
 
 
+@lasting_output()
 def run(argv: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     synopsis = (
@@ -156,6 +158,7 @@ def run(argv: list[str]) -> int:
     return train(resolved.experiment, folder)
 
 
+@lasting_output()
 def resume(argv: list[str]) -> int:
     """`srl resume RUN_DIR [--version V] [--env-steps N|--updates N] [--minutes M] [...]`."""
     parser = run_arguments("resume")
@@ -204,6 +207,7 @@ def resume(argv: list[str]) -> int:
     return train(settled(folder, resolved, _print).experiment, folder, resume=True)
 
 
+@lasting_output()
 def top(argv: list[str]) -> int:
     """`srl top RUN_DIR`."""
     options = run_arguments("top").parse_args(argv)
@@ -359,6 +363,7 @@ def _print(text: str) -> int:
     return 0
 
 
+@lasting_output()
 def _fail(text: str, code: int) -> int:
     sys.stderr.write(f"srl: {text}\n")
     return code

@@ -29,11 +29,13 @@ from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.record.files import short_path
 from srl.run.managed_run import ManagedRun
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, Stop
+from srl.system.lasting_output import lasting_output
 
 _ON_A_CLUSTER = 16  # runs at a time
 _POPULATION, _INTERVALS = 8, 20
 
 
+@lasting_output()
 def sweep(argv: list[str]) -> int:
     """`srl sweep FILE[:NAME]|ENV_ID --FIELD A,B|A..B[:log] ... [--trials N] [--search WAY] ...`."""
     options, arguments = _parser().parse_target(argv)

@@ -1,4 +1,4 @@
-"""One host of `srl bench parameters`; its arguments are RUN, BYTES and NUMBER.
+"""One host of `bench parameters`; its arguments are RUN, BYTES and NUMBER.
 
 It prints its relay's address, then the number of each update that its worker has. Each line that it
 reads names what the relay follows: the publisher's address, a bar, that of another relay. It

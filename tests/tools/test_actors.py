@@ -5,15 +5,15 @@ import json
 import pytest
 
 from srl import RunError
-from srl.api.cli import main
-from srl.extras.bench.actors import _found
-from srl.extras.bench.watched import CONTROLLER, Report, Snapshot
+from tools.bench.__main__ import main
+from tools.bench.actors import _found
+from tools.bench.watched import CONTROLLER, Report, Snapshot
 
 SMALL = ["--num-actors", "3", "--policies", "1", "--seconds", "1", "--algorithm.unroll-length", "8"]
 
 
 def test_a_handful_of_actors_is_measured_role_by_role(capsys):
-    assert main(["bench", "actors", *SMALL, "--algorithm.epochs", "1", "--json"]) == 0
+    assert main(["actors", *SMALL, "--algorithm.epochs", "1", "--json"]) == 0
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert line["name"] == "actors"
     assert line["unit"] == "env_steps/s"
@@ -33,7 +33,7 @@ def test_a_handful_of_actors_is_measured_role_by_role(capsys):
 
 
 def test_slots_that_make_no_whole_environments_are_refused(capsys):
-    words = ["bench", "actors", "native:HideAndSeek-v1", "--slots", "3"]
+    words = ["actors", "native:HideAndSeek-v1", "--slots", "3"]
     assert main(words) == 2
     assert "--slots 3: an environment has 4 slots" in capsys.readouterr().err
 

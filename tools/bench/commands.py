@@ -1,4 +1,4 @@
-"""The training speed of two programs in any language: `srl bench commands`."""
+"""The training speed of two programs in any language."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from srl.core.console.number_text import number_text
 from srl.core.console.stages import Stages
 from srl.core.errors import RunError, UserError
 from srl.extras.bench.rounds import Rates, comparison, median, neighbouring_ratios, show
+from tools.bench import PROGRAM
 
 _NOTES = """Each command is run to both budgets in every round, the two in turns. Its rate is the
 difference of the budgets over the difference of the times, so starting and compiling do not count;
@@ -25,8 +26,8 @@ _LAST_CHARACTERS = 2000
 
 
 def main(argv: list[str]) -> int:
-    """`srl bench commands COMMAND [--vs COMMAND] --steps LESS,MORE [--rounds N] [--json]`."""
-    parser = Arguments("bench commands", epilog=_NOTES)
+    """`bench commands COMMAND [--vs COMMAND] --steps LESS,MORE [--rounds N] [--json]`."""
+    parser = Arguments("commands", program=PROGRAM, epilog=_NOTES)
     add = parser.add_argument
     add("command", metavar="COMMAND", help='such as "srl run CartPole-v1 --env-steps {steps}"')
     add("--vs", metavar="COMMAND", help="to compare with")

@@ -1,4 +1,4 @@
-"""A large replay: its memory, its checkpoints, and how it is read again: `srl bench replay`."""
+"""A large replay: its memory, its checkpoints, and how it is read again."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from srl.extras.bench.rounds import show
 from srl.loop.learning.replay_files import ReplayFiles, expect_room, tree_bytes
 from srl.pools.memory_check import resident_bytes
 from srl.record import block_files
+from tools.bench import PROGRAM
 
 _FRAME = (84, 84)
 _NOTES = """Frames are 84 x 84 bytes of noise, each stored once. An unroll stores one row more than
@@ -29,8 +30,8 @@ read from the disk, as far as the system can be asked to forget them."""
 
 
 def main(argv: list[str]) -> int:
-    """`srl bench replay [--frames N] [--num-slots N] [--unroll-length N] ... [--json]`."""
-    parser = Arguments("bench replay", epilog=_NOTES)
+    """`bench replay [--frames N] [--num-slots N] [--unroll-length N] ... [--json]`."""
+    parser = Arguments("replay", program=PROGRAM, epilog=_NOTES)
     add, count = parser.add_argument, number(1)
     add("--frames", type=count, default=1_000_000, metavar="N", help="steps; default 1,000,000")
     add("--num-slots", type=count, default=64, metavar="N", help="default 64")

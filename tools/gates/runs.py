@@ -12,11 +12,11 @@ import numpy as np
 
 from srl.config.experiment import Experiment
 from srl.core.errors import RunError
-from srl.extras.gates.table import Gate
 from srl.extras.plot.runs import Run, read_run
 from srl.record.files import short_path
 from srl.run.managed_run import ManagedRun
 from srl.run.metrics import is_evaluation
+from tools.gates.table import Gate
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The far end of `srl bench stream`: sends what it is asked to send."""
+"""The far end of `bench stream`: sends what it is asked to send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`srl bench commands`: programs of any kind are measured between two budgets."""
+"""`python -m tools.bench commands`: programs of any kind are measured between two budgets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from srl.api.cli import main
 from srl.core.errors import RunError, UserError
-from srl.extras.bench.commands import main as bench
+from tools.bench.__main__ import main
+from tools.bench.commands import main as bench
 
 
 def program(folder: Path, name: str, steps_per_second: int) -> str:
@@ -24,7 +24,7 @@ def program(folder: Path, name: str, steps_per_second: int) -> str:
 def test_both_programs_are_run_to_both_budgets(tmp_path, capsys):
     ours, theirs = program(tmp_path, "ours", 200), program(tmp_path, "theirs", 100)
     arguments = [ours, "--vs", theirs, "--steps", "1,200", "--rounds", "1", "--json"]
-    assert main(["bench", "commands", *arguments]) == 0
+    assert main(["commands", *arguments]) == 0
     line = json.loads(capsys.readouterr().out)
     assert line["config"]["command"] == ours
     assert line["config"]["vs"] == theirs

@@ -197,4 +197,4 @@ GATES = (
         )
     ),
 )
-"""Every gate. Slow ones are run by hand: `srl gates NAME`."""
+"""Every gate. Slow ones are run by hand: `gates NAME`."""

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from srl.api.cli import main
+from tools.bench.__main__ import main
 
 
 def lines(capsys, *words):
-    """The JSON objects that `srl bench stream` prints for these words."""
-    assert main(["bench", "stream", *words, "--json"]) == 0
+    """The JSON objects that `python -m tools.bench stream` prints for these words."""
+    assert main(["stream", *words, "--json"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -36,7 +36,7 @@ def test_the_network_is_compared_with_bare_zeromq(capsys):
     assert row["unit"] == "MB/s"
     assert row["config"]["vs"] == "zmq"
     assert row["ratio_min"] <= row["ratio"] <= row["ratio_max"]
-    assert main(["bench", "stream", *words, "--rounds", "1"]) == 0
+    assert main(["stream", *words, "--rounds", "1"]) == 0
     assert "ratio" in capsys.readouterr().out
 
 
@@ -61,5 +61,5 @@ def test_the_network_is_measured_without_and_with_keys(capsys):
     ],
 )
 def test_mistakes_are_reported_in_a_line(capsys, argv, message):
-    assert main(["bench", "stream", *argv]) == 2
+    assert main(["stream", *argv]) == 2
     assert message in capsys.readouterr().err

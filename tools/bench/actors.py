@@ -1,4 +1,4 @@
-"""Light actors served by one learner and a few policy workers: `srl bench actors`."""
+"""Light actors served by one learner and a few policy workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from srl.config.experiment import Resolved, load_experiment
 from srl.core.console.arguments import Arguments, number
 from srl.core.errors import RunError, UserError
 from srl.extras.bench.rounds import show
-from srl.extras.bench.watched import CONTROLLER, Snapshot, WatchedHost
 from srl.launch.controller import Controller
 from srl.pools import make_pool
 from srl.run.folder import create_run
+from tools.bench import PROGRAM
+from tools.bench.watched import CONTROLLER, Snapshot, WatchedHost
 
 _IDLE = "srl.extras.bench.idle:Idle"
 _NOTES = """The environment costs nothing, unless another or an experiment is named. What is not
@@ -32,9 +33,9 @@ _BUSY = 0.9  # of the machine's cores, from which on these are the limit
 
 
 def main(argv: list[str]) -> int:
-    """`srl bench actors [FILE|ENV_ID] [--num-actors N] [--slots N] ... [--json]`."""
+    """`bench actors [FILE|ENV_ID] [--num-actors N] [--slots N] ... [--json]`."""
     synopsis = ("[FILE|ENV_ID]", "[OPTION VALUE ...]", "[--FIELD VALUE ...]")
-    parser = Arguments("bench actors", epilog=_NOTES, synopsis=synopsis)
+    parser = Arguments("actors", program=PROGRAM, epilog=_NOTES, synopsis=synopsis)
     parser.set_defaults(target=_IDLE)
     add, count = parser.add_argument, number(1)
     add("--num-actors", type=count, default=256, metavar="N", help="actor processes; default 256")

@@ -1,4 +1,4 @@
-"""The speed of sending new parameters to many hosts: `srl bench parameters`."""
+"""The speed of sending new parameters to many hosts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import numpy as np
 
 from srl.core.console.arguments import Arguments, listed, number
 from srl.core.errors import RunError
-from srl.extras.bench.parameters_host import FOLLOWING
 from srl.extras.bench.rounds import show
 from srl.streams import Identity, Layout, listen
 from srl.streams.parameters import Publisher
 from srl.streams.relay import FAN_OUT, parents
 from srl.streams.transport.keys import VARIABLE, Keys
 from srl.system.child_process import child_command
+from tools.bench import PROGRAM
+from tools.bench.parameters_host import FOLLOWING
 
 _NOTES = """
 Each host is a process of this machine with its supervisor's relay and one worker, which reads from
@@ -31,8 +32,8 @@ together, which real hosts make side by side.
 
 
 def main(argv: list[str]) -> int:
-    """`srl bench parameters [--hosts N] [--bytes N] [--fan-out NS] [--keys] ... [--json]`."""
-    parser = Arguments("bench parameters", epilog=_NOTES)
+    """`bench parameters [--hosts N] [--bytes N] [--fan-out NS] [--keys] ... [--json]`."""
+    parser = Arguments("parameters", program=PROGRAM, epilog=_NOTES)
     add, count = parser.add_argument, number(1)
     add("--hosts", type=count, default=64, metavar="N", help="default 64")
     size = "of all parameters; default 4 MB"
@@ -76,7 +77,7 @@ class Hosts:
         self._address = listener.address
         self._publisher = opened.enter_context(closing(Publisher(listener, layout)))
         variables = os.environ | {VARIABLE: keys.to_text() if keys else ""}
-        command = child_command("srl.extras.bench.parameters_host", str(run), str(layout.size))
+        command = child_command("tools.bench.parameters_host", str(run), str(layout.size))
         self._processes = []
         for k in range(1, number + 1):
             process = subprocess.Popen(

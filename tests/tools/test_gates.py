@@ -1,4 +1,4 @@
-"""`srl gates`: its table, how runs are made and gone on with, and what is written of them."""
+"""The gates: their table, their runs, and their file of results."""
 
 import json
 import math
@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srl import UserError
-from srl.api.cli import main
 from srl.config.experiment import load_experiment
-from srl.extras.gates import table
-from srl.extras.gates.gates import _judged, _parser, _Results, _runs, markdown
-from srl.extras.gates.runs import GateRun
-from srl.extras.gates.summary import summary
-from srl.extras.gates.table import GATES, Gate, gates_named
 from srl.record.run_record import RunFolder
 from srl.run.metrics import MetricsWriter, read_metrics
+from tools.gates import table
+from tools.gates.__main__ import main
+from tools.gates.gates import _judged, _parser, _Results, _runs, markdown
+from tools.gates.runs import GateRun
+from tools.gates.summary import summary
+from tools.gates.table import GATES, Gate, gates_named
 
-RESULTS = Path(__file__).parents[3] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SMALL = "native:CartPole-v1 --num-envs 8 --env-steps {} --algorithm.unroll-length 16"
 EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")
 
@@ -55,7 +55,7 @@ def test_names_are_distinct_and_begin_with_the_algorithm():
 
 
 def test_lines_of_the_list_can_be_given_to_a_shell_as_they_are(capsys):
-    assert main(["gates", "pqn-cartpole", "ppo-ant", "--list"]) == 0
+    assert main(["pqn-cartpole", "ppo-ant", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]
     gates = gates_named(["pqn-cartpole", "ppo-ant"])
@@ -75,7 +75,7 @@ def test_lines_of_the_list_can_be_given_to_a_shell_as_they_are(capsys):
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path, capsys):
-    assert main(["gates", *words, "--runs", str(tmp_path / "runs")]) == 2
+    assert main([*words, "--runs", str(tmp_path / "runs")]) == 2
     assert error in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -85,7 +85,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path
 
 def test_a_gate_is_run_for_each_seed_once_and_its_row_is_printed(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(table, "GATES", (EASY,))
-    words = ["gates", "--seeds", "0,3", "--runs", str(tmp_path), "--json", "--plan", "inline"]
+    words = ["--seeds", "0,3", "--runs", str(tmp_path), "--json", "--plan", "inline"]
     assert main(words) == 0
     row = json.loads(capfd.readouterr().out)
     last = [read_metrics(tmp_path / "ppo-easy" / seed)[-1]["episode_return"] for seed in "03"]
@@ -104,7 +104,7 @@ def test_a_gate_is_run_for_each_seed_once_and_its_row_is_printed(tmp_path, capfd
 
 def test_a_mean_below_the_threshold_is_reported_and_gives_exit_code_1(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(table, "GATES", (Gate("ppo-hard", SMALL.format(256), 1e6, "none"),))
-    assert main(["gates", "ppo-hard", "--seeds", "0", "--runs", str(tmp_path)]) == 1
+    assert main(["ppo-hard", "--seeds", "0", "--runs", str(tmp_path)]) == 1
     assert "ppo-hard: BELOW THRESHOLD" in capfd.readouterr().out
 
 
@@ -112,7 +112,7 @@ def test_a_row_of_more_seeds_is_not_replaced_by_one_of_fewer(tmp_path, capsys, m
     monkeypatch.setattr(table, "GATES", (EASY,))
     out = tmp_path / "gates.md"
     out.with_suffix(".json").write_text(json.dumps([row(EASY, 20.0, seeds=[0, 1, 2])]))
-    words = ["gates", "--seeds", "0,3", "--runs", str(tmp_path), "--out", str(out)]
+    words = ["--seeds", "0,3", "--runs", str(tmp_path), "--out", str(out)]
     assert main(words) == 2
     assert "its row ppo-easy is of 3 seeds, and --seeds gives 2" in capsys.readouterr().err
     assert not (tmp_path / "ppo-easy").exists()
@@ -120,7 +120,7 @@ def test_a_row_of_more_seeds_is_not_replaced_by_one_of_fewer(tmp_path, capsys, m
 
 def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path):
     code = (
-        "from srl.extras.gates.runs import GateRun; from srl.extras.gates.table import Gate; "
+        "from tools.gates.runs import GateRun; from tools.gates.table import Gate; "
         f"from pathlib import Path; gate = Gate('ppo-long', {SMALL.format(120_000)!r}, 1, 'none'); "
         f"GateRun(gate, 0, Path({str(tmp_path / 'run')!r}), ('--report-every', '1')).train()"
     )
@@ -274,7 +274,7 @@ def test_rows_out_of_date_are_printed_too_and_replaced_when_their_gates_are_run(
     gone = OLD_ROWS["no gate of this name"]
     more_seeds = row(EASY, 9.0, threshold=2, seeds=[0, 1, 2])
     out.with_suffix(".json").write_text(json.dumps([more_seeds, gone]))
-    words = ["gates", "--seeds", "3", "--runs", str(tmp_path), "--out", str(out)]
+    words = ["--seeds", "3", "--runs", str(tmp_path), "--out", str(out)]
     assert main([*words, "--json"]) == 0
     new, listed = map(json.loads, capfd.readouterr().out.splitlines())
     assert (new["name"], new["seeds"], new["threshold"]) == ("ppo-easy", [3], 1)

@@ -1,4 +1,4 @@
-"""The speed of blocks and messages between threads, processes and hosts: `srl bench stream`."""
+"""The speed of blocks and messages between threads, processes and hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ from srl.extras.bench.rounds import (
     neighbouring_ratios,
     show,
 )
-from srl.extras.bench.stream_peer import (
+from srl.streams import Identity, Layout, Message, listen
+from srl.streams.transport.keys import VARIABLE, Keys
+from srl.system.child_process import child_command
+from srl.system.shared_memory import SharedMemory
+from tools.bench import PROGRAM
+from tools.bench.stream_peer import (
     BLOCK,
     BLOCKS,
     DONE,
@@ -36,10 +41,6 @@ from srl.extras.bench.stream_peer import (
     connected,
     limit_bytes,
 )
-from srl.streams import Identity, Layout, Message, listen
-from srl.streams.transport.keys import VARIABLE, Keys
-from srl.system.child_process import child_command
-from srl.system.shared_memory import SharedMemory
 
 _PATIENCE_SECONDS = 60.0
 _PINGS = 500
@@ -57,8 +58,8 @@ With --vs zmq, a bare ZeroMQ PUSH and PULL do the same over TCP, in turns.
 
 
 def main(argv: list[str]) -> int:
-    """`srl bench stream [--transport NAMES] [--bytes NS] [--keys] [--vs zmq] ... [--json]`."""
-    parser = Arguments("bench stream", epilog=_NOTES)
+    """`bench stream [--transport NAMES] [--bytes NS] [--keys] [--vs zmq] ... [--json]`."""
+    parser = Arguments("stream", program=PROGRAM, epilog=_NOTES)
     add = parser.add_argument
     transports = listed(one_of(*_TRANSPORTS))
     add("--transport", type=transports, default=_TRANSPORTS, metavar="NAMES", help="default: all")
@@ -214,6 +215,6 @@ def _start(
         thread = threading.Thread(target=connected(address, run, size).run)
         thread.start()
         return thread.join
-    code = child_command("srl.extras.bench.stream_peer", address, str(run), str(size))
+    code = child_command("tools.bench.stream_peer", address, str(run), str(size))
     variables = {VARIABLE: keys.to_text() if keys else ""}
     return subprocess.Popen(code, env=os.environ | variables).wait

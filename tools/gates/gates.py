@@ -1,4 +1,4 @@
-"""The subcommand `srl gates`: runs what algorithms have to learn, and writes what they did."""
+"""The runs of what algorithms have to learn, and the table of results."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 from srl.core.console.arguments import Arguments, listed, number
 from srl.core.console.number_text import number_text
 from srl.core.errors import UserError
-from srl.extras.gates import table as gates_table
-from srl.extras.gates.runs import GateRun
-from srl.extras.gates.summary import summary
-from srl.extras.gates.table import Gate, gates_named
 from srl.record.files import expect_place, parse_json, write_output
+from tools.gates import table as gates_table
+from tools.gates.runs import GateRun
+from tools.gates.summary import summary
+from tools.gates.table import Gate, gates_named
 
 _SEEDS = [0, 1, 2, 3, 4]
 
 
 def gates(argv: list[str]) -> int:
-    """`srl gates [NAME...] [--seeds 0,1] [--plan NAME] [--runs DIR] [--out FILE.md] [--json]`."""
+    """`gates [NAME...] [--seeds 0,1] [--plan NAME] [--runs DIR] [--out FILE.md] [--json]`."""
     options = _parser().parse_args(argv)
     chosen = gates_named(options.names)
     if options.list:
@@ -49,7 +49,8 @@ def gates(argv: list[str]) -> int:
 
 def _parser() -> Arguments:
     parser = Arguments(
-        "gates",
+        "tools.gates",
+        program="python -m",
         description="Train what algorithms have to learn, and compare the mean return over seeds "
         "with its gate. Runs are kept: those that have ended are not run again, and one that was "
         "stopped is resumed. The exit code is 1 where a mean is below its threshold.",
@@ -210,12 +211,13 @@ class _Results:
 
 _HEADER = """# What algorithms learn
 
-`srl gates --out FILE` has written this; the JSON file of that name holds the numbers. *IQM* is the
-interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gate asks for the mean.
-A return is `episode_return` in the last line of a run's metrics: the mean of its last 100 episodes,
-with drawn actions. For gates of staleness it is the lowest report of the run's last third.
-Where the command has an evaluation, it is the mean of the last version's evaluated episodes, with
-the most probable actions. A row is out of date where its gate now has another command or threshold.
+`python -m tools.gates --out FILE` has written this; the JSON file of that name holds the numbers.
+*IQM* is the interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gate asks
+for the mean. A return is `episode_return` in the last line of a run's metrics: the mean of its
+last 100 episodes, with drawn actions. For gates of staleness it is the lowest report of the run's
+last third. Where the command has an evaluation, it is the mean of the last version's evaluated
+episodes, with the most probable actions. A row is out of date where its gate now has another
+command or threshold.
 
 Settings in the commands of `ppo-hopper`, `ppo-walker2d`, `ppo-ant`, `impala-...`, `appo-...`,
 `dqn-mountain_car`, `pqn-cartpole:hidden_velocities` and `td3-...`, and some defaults of PPO and of

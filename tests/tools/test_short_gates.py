@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from srl.api.cli import main
-from srl.extras.gates import table
-from srl.extras.gates.table import gates_named
+from tools.gates import table
+from tools.gates.__main__ import main
+from tools.gates.table import gates_named
 
 
 def learned(name, plan, folder, capfd):
     """Expects that the gate is passed under a plan, with the first of its seeds."""
     words = ["--seeds", "0", "--plan", plan, "--runs", str(folder), "--json"]
-    code = main(["gates", name, *words])
+    code = main([name, *words])
     row = json.loads(capfd.readouterr().out)
     assert (code, row["passed"]) == (0, True), row
 
