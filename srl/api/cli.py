@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import faulthandler
 import importlib
 import json
@@ -20,29 +21,38 @@ from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.system.lasting_output import lasting_output
 from srl.system.xla_log import quiet_xla
 
+EXTRAS = Path(__file__).parents[1] / "extras"
+
+
+def extra_commands(folder: Path) -> dict[str, tuple[str, str]]:
+    """Finds the commands of extras: each folder with a `command.py` is one, of the folder's name.
+
+    Its `main` takes the arguments after the name and gives the exit code. The first line of its
+    package's docstring is the help; it is read without an import.
+    """
+    found = {}
+    for file in sorted(folder.glob("*/command.py")):
+        package = file.parent
+        text = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        line = text.partition("\n")[0].removesuffix(".")
+        place = f"srl.extras.{package.name}.command:main"
+        found[package.name.replace("_", "-")] = place, line[:1].lower() + line[1:]
+    return found
+
+
 COMMANDS = {
     "run": ("srl.api.cli:run", "train an experiment"),
-    "plan": (
-        "srl.extras.draw.plan:plan",
-        "show what would run where, and what would cross between",
-    ),
     "resume": ("srl.api.cli:resume", "go on with a run"),
     "top": ("srl.api.cli:top", "show a run that another process, or a cluster, trains"),
     "stop": (
         "srl.api.cli:stop",
         "end a run that another process, or a cluster, trains, after a checkpoint",
     ),
-    "bench": ("srl.extras.bench.command:main", "measure how fast a part runs"),
-    "check-env": (
-        "srl.extras.check_env.check_env:check_env",
-        "check that an environment keeps its promises",
-    ),
     "eval": ("srl.api.cli:evaluate", "play whole episodes with a run's policies"),
     "watch": ("srl.api.cli:watch", "make a page that shows a run's policies at play, step by step"),
-    "sweep": ("srl.extras.sweep.command:sweep", "train with several settings, and compare them"),
-    "plot": ("srl.extras.plot.plot:plot", "draw how runs have gone"),
     "share": ("srl.api.cli:share", "make a folder of a run's policies to publish"),
     "export": ("srl.api.cli:export", "write a run's policies to a file for use without srl"),
+    **extra_commands(EXTRAS),
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
 

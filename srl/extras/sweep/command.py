@@ -36,7 +36,7 @@ _POPULATION, _INTERVALS = 8, 20
 
 
 @lasting_output()
-def sweep(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl sweep FILE[:NAME]|ENV_ID --FIELD A,B|A..B[:log] ... [--trials N] [--search WAY] ...`."""
     options, arguments = _parser().parse_target(argv)
     fixed, texts = split_searched(arguments)

@@ -12,7 +12,7 @@ from srl.extras.check_env.report import Settings
 from srl.pools.config import environment_options
 
 
-def check_env(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl check-env ID|MODULE:FACTORY [--seed S] [--steps N] [--seconds S] [--json]`."""
     parser = Arguments(
         "check-env",

@@ -7,7 +7,7 @@ from html import escape
 
 from srl.dataflow.cut import Stream
 from srl.dataflow.graph import Edge
-from srl.extras.draw.scene import Scene, names
+from srl.extras.plan.scene import Scene, names
 
 _CARD, _GAP, _MARGIN = 300, 90, 28
 _TOP = 92  # of the cards, below the title

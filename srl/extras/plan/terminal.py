@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from srl.extras.draw.scene import Scene, names, places
+from srl.extras.plan.scene import Scene, names, places
 
 _COLOURS = {
     "inference": "dark_orange",

@@ -8,8 +8,8 @@ import pytest
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.dataflow import plans
-from srl.extras.draw.plan import scene_of
-from srl.extras.draw.svg import picture
+from srl.extras.plan.command import scene_of
+from srl.extras.plan.svg import picture
 from srl.system.shared_memory import available_bytes
 
 ROOT = Path(__file__).parents[3]

@@ -23,7 +23,7 @@ _POINTS = 200
 _FORMATS = (".png", ".svg", ".pdf")
 
 
-def plot(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl plot RUN_DIR... [--x AXIS] [--keys PATTERN] [--by KEY] [--out FILE] ...`."""
     options = _parser().parse_args(argv)
     _check(options)

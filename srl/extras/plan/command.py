@@ -20,7 +20,7 @@ from srl.dataflow.plan import Plan, num_groups, shortage
 from srl.dataflow.plans import compiles_unrolls, idle_gpu
 from srl.dataflow.trace import trace
 from srl.evaluation.background import beside
-from srl.extras.draw.scene import Scene, nbytes
+from srl.extras.plan.scene import Scene, nbytes
 from srl.pools import make_pool
 from srl.record.files import write_output
 from srl.system.gpus import machine_gpus
@@ -30,7 +30,7 @@ FPS = 100_000.0
 """Environment steps a second that rates are given for, unless another number is given."""
 
 
-def plan(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """`srl plan FILE[:NAME]|ENV_ID [--plan NAME] [--svg OUT] [--json] [--FIELD VALUE ...]`."""
     about = "Show what would run where. Makes one environment, to know its shapes; trains nothing."
     synopsis = (
@@ -46,7 +46,7 @@ def plan(argv: list[str]) -> int:
     options, overrides = parser.parse_target(argv)
     scene = scene_of(load_experiment(options.target, overrides).experiment, options.fps)
     if options.svg is not None:
-        from srl.extras.draw.svg import picture
+        from srl.extras.plan.svg import picture
 
         write_output(options.svg, picture(scene).encode())
     if options.json:
@@ -54,7 +54,7 @@ def plan(argv: list[str]) -> int:
     elif options.svg is None:
         from rich.console import Console
 
-        from srl.extras.draw.terminal import draw
+        from srl.extras.plan.terminal import draw
 
         draw(scene, Console())
     return 0
