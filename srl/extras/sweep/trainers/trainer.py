@@ -1,4 +1,4 @@
-"""The interface of an engine: it trains runs, reports their ends, and stops some."""
+"""The interface of a trainer: it trains runs, reports their ends, and stops some."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from srl.run.managed_run import ManagedRun
 
 
-class Engine(Protocol):
+class Trainer(Protocol):
     """Trains several runs at a time. Runs are known by their paths."""
 
     look_seconds: float

@@ -1,4 +1,4 @@
-"""The file with an engine's names of the jobs that train a sweep's runs."""
+"""The file with a cluster's names of the jobs that train a sweep's runs."""
 
 from __future__ import annotations
 

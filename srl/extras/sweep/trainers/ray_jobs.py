@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
-from srl.extras.sweep.engines.jobs_file import read_jobs, write_jobs
+from srl.extras.sweep.trainers.jobs_file import read_jobs, write_jobs
 from srl.launch.engines import ray
 from srl.launch.engines.engine import parts_of
 from srl.launch.engines.needs import needs_of
@@ -20,7 +20,7 @@ _RUNNING = ("PENDING", "RUNNING")
 
 
 class RayJobs:
-    """See `Engine`. Jobs end with this command; if that is killed, the next finds them."""
+    """See `Trainer`. Jobs end with this command; if that is killed, the next finds them."""
 
     look_seconds = 2.0
 
@@ -41,20 +41,20 @@ class RayJobs:
 
     @property
     def waiting(self) -> bool:
-        """Implements `Engine.waiting`."""
+        """Implements `Trainer.waiting`."""
         return bool(self._queue or self._jobs)
 
     def begin(self, runs: Sequence[ManagedRun]) -> None:
-        """Implements `Engine.begin`."""
+        """Implements `Trainer.begin`."""
         self._queue += runs
         self._fill()
 
     def trains(self, run: ManagedRun) -> bool:
-        """Implements `Engine.trains`."""
+        """Implements `Trainer.trains`."""
         return any(other.path == run.path for other in self._jobs.values())
 
     def ended(self) -> list[ManagedRun]:
-        """Implements `Engine.ended`; writes the jobs' logs."""
+        """Implements `Trainer.ended`; writes the jobs' logs."""
         over = [job for job in self._jobs if self._state(job) not in _RUNNING]
         for job in over:
             text = ray.asked(self._address, lambda client, job=job: client.get_job_logs(job))
@@ -64,7 +64,7 @@ class RayJobs:
         return ended
 
     def stop(self, run: ManagedRun) -> None:
-        """Implements `Engine.stop`."""
+        """Implements `Trainer.stop`."""
         self._queue = [other for other in self._queue if other.path != run.path]
         for job, other in self._jobs.items():
             if other.path == run.path:
@@ -80,7 +80,7 @@ class RayJobs:
         return "interrupted; the same command goes on"
 
     def log(self, run: ManagedRun) -> Path:
-        """Implements `Engine.log`."""
+        """Implements `Trainer.log`."""
         return self._folder / f"{run.path.name}.log"
 
     def _fill(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
-from srl.extras.sweep.engines.jobs_file import read_jobs, write_jobs
+from srl.extras.sweep.trainers.jobs_file import read_jobs, write_jobs
 from srl.launch.engines import slurm
 from srl.launch.engines.engine import parts_of
 from srl.launch.engines.needs import MIB, fitted, needs_of
@@ -22,7 +22,7 @@ from srl.run.managed_run import ManagedRun
 
 
 class SlurmArray:
-    """See `Engine`."""
+    """See `Trainer`."""
 
     look_seconds = 2.0
 
@@ -45,11 +45,11 @@ class SlurmArray:
 
     @property
     def waiting(self) -> bool:
-        """Implements `Engine.waiting`."""
+        """Implements `Trainer.waiting`."""
         return bool(self._runs)
 
     def begin(self, runs: Sequence[ManagedRun]) -> None:
-        """Implements `Engine.begin`; one array for all that Slurm does not have."""
+        """Implements `Trainer.begin`; one array for all that Slurm does not have."""
         for run in runs:
             self._runs[run.path.name] = run
         new = [run for run in runs if self._elements.get(run.path.name) not in self._states]
@@ -67,11 +67,11 @@ class SlurmArray:
         self._states.update({self._elements[run.path.name]: "PENDING" for run in new})
 
     def trains(self, run: ManagedRun) -> bool:
-        """Implements `Engine.trains`."""
+        """Implements `Trainer.trains`."""
         return self._states.get(self._elements.get(run.path.name, "")) == "RUNNING"
 
     def ended(self) -> list[ManagedRun]:
-        """Implements `Engine.ended`."""
+        """Implements `Trainer.ended`."""
         if not self._runs:
             return []
         try:
@@ -82,7 +82,7 @@ class SlurmArray:
         return [self._runs.pop(name) for name in over]
 
     def stop(self, run: ManagedRun) -> None:
-        """Implements `Engine.stop`."""
+        """Implements `Trainer.stop`."""
         element = self._elements[run.path.name]
         signal = ("--signal=TERM", "--batch") if self.trains(run) else ()
         slurm.command("scancel", *signal, element)
@@ -96,7 +96,7 @@ class SlurmArray:
         )
 
     def log(self, run: ManagedRun) -> Path:
-        """Implements `Engine.log`."""
+        """Implements `Trainer.log`."""
         job, _, place = self._elements.get(run.path.name, "_").partition("_")
         return self._folder / f"{job}-{place}.log"
 

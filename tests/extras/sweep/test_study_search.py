@@ -5,9 +5,9 @@ import pytest
 from sweeping import RATE, SMALL, STEPS, rows, sweep
 
 from srl.config.experiment import load_experiment
-from srl.extras.sweep.folder import Record, SweepFolder
-from srl.extras.sweep.optuna_search import OptunaSearch
+from srl.extras.sweep.folder import open_study
 from srl.extras.sweep.space import Listed, Range
+from srl.extras.sweep.study_search import StudySearch
 from srl.extras.sweep.sweep import Sweep
 from srl.extras.sweep.trials import Objective
 from srl.run.folder import create_run
@@ -23,20 +23,20 @@ SEARCHED = (
 BUDGET = 20 * STEPS
 
 
-def search(folder, record, pruner="median", trials=40, minimize=False):
-    """A sweep of one trial at a time, and Optuna's search of it."""
+def search(folder, pruner="median", trials=40, minimize=False):
+    """A sweep of one trial at a time, as its folder holds it, and Optuna's search of it."""
+    folder.mkdir(exist_ok=True)
     whole = Sweep(
-        folder=SweepFolder(folder),
-        asked={},
+        folder=folder,
+        study=open_study(folder, {}, minimize=minimize),
         target=SMALL[0],
         fixed=(*SMALL[1:], "--env-steps", str(BUDGET)),
         searched=SEARCHED,
         seeds=(),
         seed=3,
         objective=Objective("episode_return", minimize),
-        record=record,
     )
-    return whole, OptunaSearch(whole, trials, 1, pruner)
+    return whole, StudySearch(whole, whole.suggested, trials, 1, pruner)
 
 
 def reported(trial, values):
@@ -55,7 +55,7 @@ def reported(trial, values):
 
 def settings_after(folder, count, minimize=False):
     """The settings of trials whose value falls with the distance of the rate from 0.01."""
-    whole, chooses = search(folder, Record(), "none", minimize=minimize)
+    whole, chooses = search(folder, "none", minimize=minimize)
     for _ in range(count):
         (trial,) = chooses.wanted(waiting=False)
         distance = abs(np.log10(float(trial.settings[RATE])) + 2)
@@ -72,18 +72,23 @@ def test_later_trials_are_nearer_to_what_did_well(tmp_path, minimize):
 
 
 def test_a_search_that_was_ended_chooses_as_one_that_was_not(tmp_path):
-    whole = settings_after(tmp_path, 14)
+    whole = settings_after(tmp_path / "a", 14)
     chosen = [trial.settings for trial in whole.trials]
-    half = Record(trials=whole.record.trials[:13])
-    again, chooses = search(tmp_path, half, "none")
+    settings_after(tmp_path / "b", 13)
+    with (tmp_path / "b" / "sweep.journal").open("a") as journal:
+        journal.write('{"op_code": 4')  # half a line, as a full disk leaves it
+    (tmp_path / "b" / "sweep.journal.lock").symlink_to(tmp_path / "b" / "sweep.journal")
+    again, chooses = search(tmp_path / "b", "none")
     (trial,) = chooses.wanted(waiting=False)
     assert trial.number == 13
     assert [trial.settings for trial in again.trials] == chosen
+    _, chooses = search(tmp_path / "b", "none")
+    assert [trial.number for trial in chooses.wanted(waiting=False)] == [13]  # it goes on
 
 
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_a_trial_that_does_worse_than_others_is_ended_and_a_better_one_is_not(tmp_path, pruner):
-    whole, chooses = search(tmp_path, Record(), pruner)
+    whole, chooses = search(tmp_path, pruner)
     for value in (10.0, 11.0, 12.0, 13.0, 14.0, 15.0):
         (trial,) = chooses.wanted(waiting=False)
         reported(trial, [value] * 20)
@@ -95,8 +100,7 @@ def test_a_trial_that_does_worse_than_others_is_ended_and_a_better_one_is_not(tm
     assert chooses.pruned(bad)
     assert 1 <= bad.pruned < 12
     assert [trial.number for trial in chooses.wanted(waiting=False)] == [8]
-    whole.save()
-    kept = SweepFolder(tmp_path).read({})
+    kept, _ = search(tmp_path, pruner)
     assert kept.trials[bad.number].pruned == bad.pruned
 
 

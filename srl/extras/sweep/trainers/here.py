@@ -17,7 +17,7 @@ _GPU_MEMORY = 0.9  # of a GPU, that the runs on it take together
 
 
 class Here:
-    """See `Engine`. Runs end with this process, also if it is killed."""
+    """See `Trainer`. Runs end with this process, also if it is killed."""
 
     look_seconds = 0.2
 
@@ -36,20 +36,20 @@ class Here:
 
     @property
     def waiting(self) -> bool:
-        """Implements `Engine.waiting`."""
+        """Implements `Trainer.waiting`."""
         return bool(self._queue or self._processes)
 
     def begin(self, runs: Sequence[ManagedRun]) -> None:
-        """Implements `Engine.begin`."""
+        """Implements `Trainer.begin`."""
         self._queue += runs
         self._fill()
 
     def trains(self, run: ManagedRun) -> bool:
-        """Implements `Engine.trains`."""
+        """Implements `Trainer.trains`."""
         return any(other.path == run.path for other, _ in self._processes.values())
 
     def ended(self) -> list[ManagedRun]:
-        """Implements `Engine.ended`."""
+        """Implements `Trainer.ended`."""
         over = {s: r for s, (r, process) in self._processes.items() if process.poll() is not None}
         for slot in over:
             del self._processes[slot]
@@ -57,7 +57,7 @@ class Here:
         return list(over.values())
 
     def stop(self, run: ManagedRun) -> None:
-        """Implements `Engine.stop`."""
+        """Implements `Trainer.stop`."""
         self._queue = [other for other in self._queue if other.path != run.path]
         for other, process in self._processes.values():
             if other.path == run.path:
@@ -73,7 +73,7 @@ class Here:
         return "interrupted; the same command goes on"
 
     def log(self, run: ManagedRun) -> Path:
-        """Implements `Engine.log`."""
+        """Implements `Trainer.log`."""
         return self._folder / f"{run.path.name}.log"
 
     def _fill(self) -> None:
