@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from srl.api.cli import COMMANDS, main
+from srl.api.cli import COMMANDS, extra_commands, main
 from srl.config.experiment import load_experiment
 from srl.core.errors import RunError, UserError
 from srl.pools import make
@@ -60,13 +60,22 @@ def exported(path):
 def test_help_lists_every_command_and_loads_nothing_heavy():
     program = (
         "import sys; from srl.api.cli import main; main(['--help']);"
-        "heavy = {'jax', 'flax', 'mujoco', 'rich'} & sys.modules.keys();"
+        "heavy = {'jax', 'flax', 'mujoco', 'rich', 'srl.extras'} & sys.modules.keys();"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     for name in COMMANDS:
         assert f"  {name} " in done.stdout
+
+
+def test_a_folder_with_a_command_is_a_command_with_its_docstring_as_help(tmp_path):
+    for name, file in (("my_extra", "command.py"), ("other", "more.py")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('"""Do a thing.\n\nMore about it.\n"""\n')
+        (tmp_path / name / file).touch()
+    place = "srl.extras.my_extra.command:main"
+    assert extra_commands(tmp_path) == {"my-extra": (place, "do a thing")}
 
 
 def test_the_module_is_the_command_and_names_the_versions_that_it_runs_on():
@@ -80,7 +89,7 @@ def test_the_module_is_the_command_and_names_the_versions_that_it_runs_on():
     assert not re.search(r"\| +(jax|numpy)$", done.stderr, re.MULTILINE)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["gates", "--list"], ["plan", "CartPole-v1"]])
+@pytest.mark.parametrize("words", [["--help"], ["bench", "--help"], ["plan", "CartPole-v1"]])
 def test_a_reader_that_leaves_is_no_error(words, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)

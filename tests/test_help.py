@@ -6,20 +6,23 @@ import itertools
 import pytest
 
 from srl.api.cli import COMMANDS, main
-from srl.extras.bench.bench import _BENCHMARKS
+from srl.extras.bench.command import BENCHMARKS
+from tools.bench import BENCHMARKS as TOOLS
+from tools.bench.__main__ import main as bench_tools
+from tools.gates.__main__ import main as gates
 
 CALLS = [
     ["--help"],
     *([name, "--help"] for name in COMMANDS),
-    *(["bench", name, "--help"] for name in _BENCHMARKS),
+    *(["bench", name, "--help"] for name in BENCHMARKS),
     ["run", "experiments/hide_and_seek.py", "--self-play.past", "0.1", "--help"],
     ["run", "CartPole-v1", "--algorithm", "r2d2", "--plan", "decoupled", "--help"],
 ]
 
 
-def help_lines(capsys, words):
+def help_lines(capsys, words, command=main):
     with contextlib.suppress(SystemExit):
-        main(words)
+        command(words)
     return capsys.readouterr().out.splitlines()
 
 
@@ -31,7 +34,18 @@ def indentation(line):
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
 def test_help_fits_the_terminal(capsys, monkeypatch, words, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    lines = help_lines(capsys, words)
+    expect_fits(help_lines(capsys, words), width)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_of_tools_fits_the_terminal(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for words in ([], *([name, "--help"] for name in TOOLS)):
+        expect_fits(help_lines(capsys, words, bench_tools), width)
+    expect_fits(help_lines(capsys, ["--help"], gates), width)
+
+
+def expect_fits(lines, width):
     assert len(lines) > 3
     for line in lines:
         assert line == line.rstrip()

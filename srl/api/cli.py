@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import faulthandler
 import importlib
 import json
@@ -9,7 +10,7 @@ import math
 import signal
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,34 +21,40 @@ from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.system.lasting_output import lasting_output
 from srl.system.xla_log import quiet_xla
 
+EXTRAS = Path(__file__).parents[1] / "extras"
+
+
+def extra_commands(folder: Path) -> dict[str, tuple[str, str]]:
+    """Finds the commands of extras: each folder with a `command.py` is one, of the folder's name.
+
+    Its `main` takes the arguments after the name and gives the exit code. The first line of its
+    package's docstring is the help; it is read without an import.
+    """
+    found = {}
+    for file in sorted(folder.glob("*/command.py")):
+        package = file.parent
+        text = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        line = text.partition("\n")[0].removesuffix(".")
+        place = f"srl.extras.{package.name}.command:main"
+        found[package.name.replace("_", "-")] = place, line[:1].lower() + line[1:]
+    return found
+
+
 COMMANDS = {
     "run": ("srl.api.cli:run", "train an experiment"),
-    "plan": (
-        "srl.extras.draw.plan:plan",
-        "show what would run where, and what would cross between",
-    ),
     "resume": ("srl.api.cli:resume", "go on with a run"),
     "top": ("srl.api.cli:top", "show a run that another process, or a cluster, trains"),
     "stop": (
         "srl.api.cli:stop",
         "end a run that another process, or a cluster, trains, after a checkpoint",
     ),
-    "bench": ("srl.extras.bench.bench:bench", "measure how fast a part runs"),
-    "check-env": (
-        "srl.extras.check_env.check_env:check_env",
-        "check that an environment keeps its promises",
-    ),
     "eval": ("srl.api.cli:evaluate", "play whole episodes with a run's policies"),
     "watch": ("srl.api.cli:watch", "make a page that shows a run's policies at play, step by step"),
-    "sweep": ("srl.extras.sweep.command:sweep", "train with several settings, and compare them"),
-    "plot": ("srl.extras.plot.plot:plot", "draw how runs have gone"),
-    "gates": ("srl.extras.gates.gates:gates", "check what algorithms learn, by a table of runs"),
     "share": ("srl.api.cli:share", "make a folder of a run's policies to publish"),
     "export": ("srl.api.cli:export", "write a run's policies to a file for use without srl"),
+    **extra_commands(EXTRAS),
 }
 """Name -> (module:function taking the arguments after the name and giving the exit code, help)."""
-_WITH_RUNS = ("run", "resume", "top", "sweep", "gates")
-"""Commands that train or follow runs, and so go on when their terminal is closed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,28 +65,40 @@ def main(argv: Sequence[str] | None = None) -> int:
             Ctrl-C ends it without a traceback.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    quiet_xla()
-    with lasting_output(hangup=not words or words[0] not in _WITH_RUNS):
-        code = _run_command(words)
+    code = exit_code(lambda: _run_command(words))
     if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
 
 
 def _run_command(argv: list[str]) -> int:
+    name = argv[0] if argv else "--help"
+    if name in COMMANDS:
+        module, _, function = COMMANDS[name][0].partition(":")
+        return getattr(importlib.import_module(module), function)(argv[1:])
+    if name in ("-h", "--help"):
+        return _print(_usage())
+    if name == "--version":
+        return _print(_versions())
+    raise UserError(f"unknown command {name!r}; {_nearest(name)}")
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Runs a command, and prints its error in a line or two; gives the exit code.
+
+    A reader of the output that leaves is no error.
+    """
+    with lasting_output(hangup=True):
+        return _exit_code(command)
+
+
+def _exit_code(command: Callable[[], int]) -> int:
+    quiet_xla()
     with suppress(OSError, ValueError):
         if not faulthandler.is_enabled():  # a crash in native code leaves its stack at least
             faulthandler.enable(2)
-    name = argv[0] if argv else "--help"
     try:
-        if name in COMMANDS:
-            module, _, function = COMMANDS[name][0].partition(":")
-            return getattr(importlib.import_module(module), function)(argv[1:])
-        if name in ("-h", "--help"):
-            return _print(_usage())
-        if name == "--version":
-            return _print(_versions())
-        raise UserError(f"unknown command {name!r}; {_nearest(name)}")
+        return command()
     except UserError as error:
         return _fail(str(error), 2)
     except RunError as error:
@@ -107,6 +126,7 @@ def _add_trust(parser: Arguments) -> None:
     )
 
 
+@lasting_output()
 def run(argv: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     synopsis = (
@@ -151,6 +171,7 @@ def run(argv: list[str]) -> int:
     return train(resolved.experiment, folder)
 
 
+@lasting_output()
 def resume(argv: list[str]) -> int:
     """`srl resume RUN_DIR [--version V] [--env-steps N|--updates N] [--minutes M] [...]`."""
     parser = run_arguments("resume")
@@ -191,6 +212,7 @@ def resume(argv: list[str]) -> int:
     return train(settled(folder, resolved, _print).experiment, folder, resume=True)
 
 
+@lasting_output()
 def top(argv: list[str]) -> int:
     """`srl top RUN_DIR`."""
     options = run_arguments("top").parse_args(argv)
@@ -356,6 +378,7 @@ def _print(text: str) -> int:
     return 0
 
 
+@lasting_output()
 def _fail(text: str, code: int) -> int:
     sys.stderr.write(f"srl: {text}\n")
     return code

@@ -12,6 +12,8 @@ from srl.config.experiment import load_experiment
 from srl.core.console.arguments import Arguments
 from srl.core.errors import UserError
 from srl.extras.sweep.space import searched_setting, split_searched
+from tools.bench.__main__ import main as bench_tools
+from tools.gates.__main__ import main as gates
 
 OTHERS = {"bash", "pip", "cmake", "hf", "wandb", "tail", ".", "done", "for"}
 """First words of lines that are calls of other programs, or belong to the shell."""
@@ -22,6 +24,8 @@ NO_COMMANDS = {
 """Lines of formulas and of Python, by page."""
 PLACEHOLDERS = re.compile(r"^(FILE|ENV_ID|EXPERIMENT|my_|corridor|experiment\.py|mine)|^module:")
 """Targets that stand for the reader's own."""
+TOOLS = {"tools.bench": bench_tools, "tools.gates": gates}
+"""Modules that developers run in the checkout."""
 WITHOUT_OVERRIDES = {"check-env", "bench pool"}
 """Commands that leave over options of an environment alone."""
 
@@ -94,8 +98,11 @@ def expect_line(line: str) -> None:
     program, *rest = words
     if program == "srl":
         expect_taken(rest)
+    elif program == "python" and rest[1] in TOOLS:
+        with pytest.raises(ParsedError):
+            TOOLS[rest[1]](rest[2:] or ["learn"])
         for word in rest:
-            if "srl run " in word:  # the commands that `srl bench commands` compares
+            if "srl run " in word:  # the commands that `tools.bench commands` compares
                 expect_taken(shlex.split(word[word.index("srl run ") :])[1:])
     elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -20,18 +20,26 @@ from srl.core.other_names import unknown_option
 class Arguments(argparse.ArgumentParser):
     """A parser that raises UserErrors of one line, and whose help fits the terminal."""
 
-    def __init__(self, command: str, *, synopsis: Iterable[str] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        command: str,
+        *,
+        program: str = "srl",
+        synopsis: Iterable[str] = (),
+        **settings: Any,
+    ) -> None:
         """Reads the arguments of `srl <command>`.
 
         Args:
             command: After `srl`.
+            program: The first words, in place of `srl`.
             synopsis: What may follow the command, in place of what argparse derives. No line
                 breaks inside of an element such as "[--plan NAME]".
             settings: Of argparse. In descriptions and epilogs, paragraphs are filled to the
                 terminal's width; indented ones are tables, "  name  text".
         """
         settings.setdefault("formatter_class", _Paragraphs)
-        super().__init__(f"srl {command}", allow_abbrev=False, **settings)
+        super().__init__(f"{program} {command}", allow_abbrev=False, **settings)
         for kind, way in NUMBERS.items():
             self.register("type", kind, _argument_type(way))
         elements = [element.replace(" ", "\xa0") for element in synopsis]

@@ -1,1 +1,1 @@
-"""Benchmarks, as subcommands of `srl bench`."""
+"""Measure how fast a part runs."""

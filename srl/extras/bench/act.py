@@ -37,7 +37,7 @@ given in a run. What is not listed goes to the experiment:
 
 def main(argv: list[str]) -> int:
     """`srl bench act [FILE|ENV_ID] [--num-slots 8,64,256] ... [--json]`."""
-    parser = training_arguments("act", "native:CartPole-v1", 2.0, _NOTES)
+    parser = training_arguments("bench act", "native:CartPole-v1", 2.0, _NOTES)
     add, sizes = parser.add_argument, listed(number(1))
     add("--num-slots", type=sizes, default="8,64,256", metavar="NS", help="default 8,64,256")
     through = f"inference streams too: {', '.join(_THROUGH)}"

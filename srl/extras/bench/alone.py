@@ -36,24 +36,13 @@ def act_alone(experiment: Experiment, num_envs: int) -> Callable[[], Any]:
     return lambda: jax.block_until_ready(act(*operands))
 
 
-def learn_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
-    """A compiled `learn`, and how many samples it learns from.
-
-    A call waits for its result, and learns on from where the last one ended: algorithms with a
-    replay take no gradient step before there is enough in it. The unroll's steps repeat the first.
-    """
-    _, policy_set, states, unroll = _started(experiment)
-    learn = jax.jit(policy_set.learn, donate_argnums=(0, 1))
-    return _going_on(learn, states, policy_set.empty_replays(unroll), unroll), unroll.log_prob.size
-
-
 def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
     """The training loop as one compiled program without its environments, and its env steps.
 
     A call waits for its result, and learns on from where the last one ended. Environments repeat
     their first timestep.
     """
-    timestep, policy_set, states, unroll = _started(experiment)
+    timestep, policy_set, states, unroll = started(experiment)
     memory = policy_set.initial_memory(experiment.num_envs)
     acting = Interaction((), timestep, memory, jnp.uint32(0))
 
@@ -66,11 +55,11 @@ def loop_alone(experiment: Experiment) -> tuple[Callable[[], Any], int]:
 
     program = jax.jit(loop, donate_argnums=(0, 1))
     steps = sum(unrolled.length for unrolled in experiment.graph.unrolls)
-    call = _going_on(program, states, policy_set.empty_replays(unroll), acting)
+    call = going_on(program, states, policy_set.empty_replays(unroll), acting)
     return call, steps * experiment.num_envs
 
 
-def _started(experiment: Experiment) -> tuple[Timestep, PolicySet, Any, Unroll]:
+def started(experiment: Experiment) -> tuple[Timestep, PolicySet, Any, Unroll]:
     """Gives the inputs of the programs, with as many XLA threads as in a run.
 
     These are the first timestep, the policies, their states, and an unroll that repeats the first
@@ -84,7 +73,7 @@ def _started(experiment: Experiment) -> tuple[Timestep, PolicySet, Any, Unroll]:
     return timestep, policy_set, states, unroll
 
 
-def _going_on(
+def going_on(
     program: Callable[..., Any], states: Any, replays: Any, given: Any
 ) -> Callable[[], Any]:
     """Calls of a program (states, replays, given) -> (states, replays, ...), one after the other.

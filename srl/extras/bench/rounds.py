@@ -17,18 +17,21 @@ Rates = dict[str, list[float]]
 """A number for each round, by what was measured."""
 
 
-def training_arguments(name: str, target: str | None, seconds: float, epilog: str) -> Arguments:
+def training_arguments(
+    command: str, target: str | None, seconds: float, epilog: str, **settings: Any
+) -> Arguments:
     """A parser with the options that the benchmarks of training share; for `parse_target`.
 
     Args:
-        name: Of the benchmark.
+        command: The name of the command, such as "bench train".
         target: What is measured where nothing is named; None demands a name.
         seconds: The default of --seconds.
         epilog: Ends its help.
+        settings: Of `Arguments`.
     """
     named = "FILE|ENV_ID" if target is None else "[FILE|ENV_ID]"
     synopsis = (named, "[OPTION VALUE ...]", "[--FIELD VALUE ...]")
-    parser = Arguments(f"bench {name}", epilog=epilog, synopsis=synopsis)
+    parser = Arguments(command, epilog=epilog, synopsis=synopsis, **settings)
     parser.set_defaults(target=target)
     add_rounds(parser, seconds)
     return parser

@@ -51,7 +51,7 @@ class OutOfTime(RunError):
 
 def main(argv: list[str]) -> int:
     """`srl bench train FILE|ENV_ID [--plan NAME,NAME] ... [--json]`."""
-    parser = training_arguments("train", None, 20.0, _NOTES)
+    parser = training_arguments("bench train", None, 20.0, _NOTES)
     parser.add_argument("--plan", metavar="NAMES", help="such as fused,inline; default: its own")
     options, overrides = parser.parse_target(argv)
     sides: dict[str, PlanSide] = {}

@@ -1,1 +1,1 @@
-"""Runs an environment through the promises that training relies on: `srl check-env`."""
+"""Check that an environment keeps its promises."""

@@ -1,1 +1,1 @@
-"""Curves of runs: read from their folders, grouped by configuration, averaged over seeds, drawn."""
+"""Draw how runs have gone."""

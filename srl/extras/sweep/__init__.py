@@ -1,1 +1,1 @@
-"""Sweeps: runs of one experiment with several settings, and populations that change theirs."""
+"""Train with several settings, and compare them."""

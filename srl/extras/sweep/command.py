@@ -8,33 +8,42 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from srl.config.experiment import Experiment, Resolved, load_experiment
 from srl.core.console.arguments import Arguments, listed, number
 from srl.core.errors import UserError
-from srl.extras.sweep.engines.engine import Engine
-from srl.extras.sweep.engines.local import Here
-from srl.extras.sweep.engines.ray import RayJobs
-from srl.extras.sweep.engines.slurm import SlurmArray
-from srl.extras.sweep.folder import SweepFolder
-from srl.extras.sweep.optuna_search import PRUNERS, OptunaSearch
+from srl.extras.sweep.folder import locked, open_study
 from srl.extras.sweep.population import PopulationSearch, expect_exploitable
-from srl.extras.sweep.show import Progress, json_of, print_table, ranked, settings_text, state_of
-from srl.extras.sweep.space import Range, Searched, searched_setting, split_searched
-from srl.extras.sweep.sweep import DrawnSearch, Search, Sweep, combinations
+from srl.extras.sweep.show import Progress, json_of, print_table, ranked, state_of
+from srl.extras.sweep.space import (
+    Range,
+    Searched,
+    searched_setting,
+    settings_text,
+    split_searched,
+)
+from srl.extras.sweep.study_search import PRUNERS, StudySearch
+from srl.extras.sweep.sweep import Search, Sweep, combinations
+from srl.extras.sweep.trainers.here import Here
+from srl.extras.sweep.trainers.ray_jobs import RayJobs
+from srl.extras.sweep.trainers.slurm_array import SlurmArray
+from srl.extras.sweep.trainers.trainer import Trainer
 from srl.extras.sweep.trials import Objective, Trial, failure_of
 from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.record.files import short_path
 from srl.run.managed_run import ManagedRun
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, Stop
+from srl.system.lasting_output import lasting_output
 
 _ON_A_CLUSTER = 16  # runs at a time
 _POPULATION, _INTERVALS = 8, 20
 
 
-def sweep(argv: list[str]) -> int:
+@lasting_output()
+def main(argv: list[str]) -> int:
     """`srl sweep FILE[:NAME]|ENV_ID --FIELD A,B|A..B[:log] ... [--trials N] [--search WAY] ...`."""
     options, arguments = _parser().parse_target(argv)
     fixed, texts = split_searched(arguments)
@@ -42,24 +51,21 @@ def sweep(argv: list[str]) -> int:
     searched = tuple(_searched(flag, text, resolved) for flag, text in texts.items())
     _check(options, fixed, searched, resolved.experiment)
     path = options.sweep_dir or Path("sweeps") / resolved.experiment.name
-    folder = SweepFolder(path.absolute())
-    with folder.locked():
+    folder = path.absolute()
+    with locked(folder):
         asked = _asked(options, texts, resolved)
         whole = Sweep(
             folder=folder,
-            asked=asked,
+            study=open_study(folder, asked, minimize=options.minimize),
             target=options.target,
             fixed=tuple(fixed),
             searched=searched,
             seeds=tuple(options.seeds or ()),
             seed=options.search_seed,
             objective=Objective(asked["objective"], options.minimize),
-            record=folder.read(asked),
         )
         search = _search(whole, options, resolved.experiment)
-        engine = _engine(folder.path, options)
-        whole.save()
-        return _train(whole, search, engine, as_json=options.json)
+        return _train(whole, search, _trainer(folder, options), as_json=options.json)
 
 
 def _parser() -> Arguments:
@@ -185,17 +191,19 @@ def _search(whole: Sweep, options: Any, experiment: Experiment) -> Search:
         every = options.every or max(experiment.env_steps // _INTERVALS, 1)
         return PopulationSearch(whole, experiment, options.population or _POPULATION, every)
     if options.search == "optuna":
+        at_once = -(-_parallel(options) // len(whole.seeds or (0,)))
         pruner = options.pruner or "median"
-        return OptunaSearch(whole, options.trials, _parallel(options), pruner)
+        return StudySearch(whole, whole.suggested, options.trials, at_once, pruner)
     trials = options.trials or combinations(whole.searched)
-    return DrawnSearch(whole, trials, shuffled=options.trials is not None)
+    choose = partial(whole.drawn, shuffled=options.trials is not None)
+    return StudySearch(whole, choose, trials, at_once=trials)
 
 
 def _parallel(options: Any) -> int:
     return options.parallel or (1 if options.on == "local" else _ON_A_CLUSTER)
 
 
-def _engine(folder: Path, options: Any) -> Engine:
+def _trainer(folder: Path, options: Any) -> Trainer:
     if options.on == "slurm":
         return SlurmArray(folder, _parallel(options), options)
     if options.on == "ray":
@@ -203,16 +211,16 @@ def _engine(folder: Path, options: Any) -> Engine:
     return Here(folder, _parallel(options))
 
 
-def _train(whole: Sweep, search: Search, engine: Engine, *, as_json: bool) -> int:
+def _train(whole: Sweep, search: Search, trainer: Trainer, *, as_json: bool) -> int:
     """Runs the sweep to its end, and prints what it has come to; gives the exit code."""
 
     def trains(trial: Trial) -> bool:
-        return any(engine.trains(run) for run in trial.runs)
+        return any(trainer.trains(run) for run in trial.runs)
 
     with Stop() as stop, Progress(whole, trains) as progress:
-        _loop(whole, search, engine, progress, lambda: stop.requested)
+        _loop(whole, search, trainer, progress, lambda: stop.requested)
         if stop.requested:
-            progress.say(engine.leave())
+            progress.say(trainer.leave())
             return INTERRUPTED
     best_first = ranked(whole.trials, whole.objective)
     if as_json:
@@ -225,33 +233,28 @@ def _train(whole: Sweep, search: Search, engine: Engine, *, as_json: bool) -> in
 
 
 def _loop(
-    whole: Sweep, search: Search, engine: Engine, progress: Progress, stop: Callable[[], bool]
+    whole: Sweep, search: Search, trainer: Trainer, progress: Progress, stop: Callable[[], bool]
 ) -> None:
     """Begins runs, and notes what becomes of them, until there are no more."""
-    exploits = whole.record.exploits
     while not stop():
-        known = len(exploits)
-        wanted = search.wanted(engine.waiting)
-        for exploit in exploits[known:]:
-            text = settings_text(exploit.settings)
-            progress.say(f"trial {exploit.member} goes on from trial {exploit.source} with {text}")
+        wanted = search.wanted(trainer.waiting)
+        while whole.notes:
+            progress.say(whole.notes.pop(0))
         if wanted:
-            whole.save()
-            engine.begin([run for trial in wanted for run in _begun(trial, progress)])
-        elif not engine.waiting:
+            trainer.begin([run for trial in wanted for run in _begun(trial, progress)])
+        elif not trainer.waiting:
             return
-        for run in engine.ended():
-            _note_end(run, whole, engine, progress)
+        for run in trainer.ended():
+            _note_end(run, whole, trainer, progress)
         for trial in whole.trials:
             if trial.open and search.pruned(trial):
-                whole.save()
-                trial.open = {run.path for run in trial.runs if engine.trains(run)}
+                trial.open = {run.path for run in trial.runs if trainer.trains(run)}
                 for run in trial.runs:
-                    engine.stop(run)
+                    trainer.stop(run)
                 if not trial.open:
                     progress.ended(trial)
         progress.update()
-        time.sleep(engine.look_seconds)
+        time.sleep(trainer.look_seconds)
 
 
 def _begun(trial: Trial, progress: Progress) -> list[ManagedRun]:
@@ -269,11 +272,11 @@ def _begun(trial: Trial, progress: Progress) -> list[ManagedRun]:
     return runs
 
 
-def _note_end(run: ManagedRun, whole: Sweep, engine: Engine, progress: Progress) -> None:
+def _note_end(run: ManagedRun, whole: Sweep, trainer: Trainer, progress: Progress) -> None:
     trial = next(trial for trial in whole.trials if run.path in {r.path for r in trial.runs})
     trial.open.discard(run.path)
     if trial.pruned is None and not run.finished():
-        trial.failure = f"{failure_of(run, engine.log(run))}; see {short_path(engine.log(run))}"
+        trial.failure = f"{failure_of(run, trainer.log(run))}; see {short_path(trainer.log(run))}"
     if not trial.open:
         progress.ended(trial)
 
@@ -304,5 +307,5 @@ def _print_best(best: Trial, whole: Sweep, search: Search) -> None:
             lines.append(f"  {span}: {text}")
     else:
         lines.append(f"  {best.command()}")
-    lines.append(f"curves: srl plot {short_path(whole.folder.path)}")
+    lines.append(f"curves: srl plot {short_path(whole.folder)}")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -1,157 +1,124 @@
-"""The folder of a sweep: its runs' folders, and a file that records what was asked and chosen."""
+"""The folder of a sweep: its runs' folders, and Optuna's journal, which records its trials."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
+import importlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
-from srl.record.files import parse_json, short_path, write_output
-from srl.record.json_shape import fits
+from srl.core.optional_packages import install_command
+from srl.record.files import short_path
 
-SCHEMA = 1
-_FILE = "sweep.json"
-_RANGE = range(1 << 31)
-
-
-@dataclass
-class Chosen:
-    """One trial, as it is recorded."""
-
-    settings: dict[str, str]
-    """Values by flag; of a population's member those that it has now."""
-    pruned: int | None = None
-    """See `Trial.pruned`."""
+_FILE = "sweep.journal"
+_STUDY = "sweep"
+_ASKED = "asked"
 
 
-@dataclass
-class Exploit:
-    """A member of a population that went on from another's checkpoint."""
-
-    interval: int
-    """The interval after which this was, from 1."""
-    member: int
-    source: int
-    """The other member."""
-    settings: dict[str, str]
-    """The settings after the exchange."""
+def import_optuna() -> Any:
+    """Imports Optuna; raises UserError if it is not installed."""
+    try:
+        optuna: Any = importlib.import_module("optuna")
+    except ImportError:
+        raise UserError(f"Optuna is not installed: {install_command('sweep')}") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
-@dataclass
-class Record:
-    """The sweep's file, without the values of the command."""
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Makes the folder of a sweep, and keeps a second command from running the same sweep.
 
-    trials: list[Chosen] = field(default_factory=list)
-    interval: int = 1
-    """The interval of a population that members are trained to the end of."""
-    exploits: list[Exploit] = field(default_factory=list)
-    """All exchanges of a population so far."""
-    pending: int = 0
-    """The number of the last ones that may not have been carried out yet."""
+    Raises:
+        UserError: If one does, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(f"cannot write {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(
+            f"another command runs the sweep in {short_path(folder)}; give --sweep-dir "
+            "another folder, or end that command first"
+        ) from None
+    finally:
+        os.close(lock)
 
 
-@dataclass(frozen=True)
-class SweepFolder:
-    """The paths of a sweep."""
+@contextlib.contextmanager
+def recording(folder: Path) -> Iterator[None]:
+    """Raises UserError where the journal cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {folder / _FILE}: {error.strerror}") from error
 
-    path: Path
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Makes the folder, and keeps a second command from running the same sweep.
+def open_study(folder: Path, asked: Mapping[str, Any], *, minimize: bool) -> Any:
+    """Opens Optuna's study in a folder that is locked, or begins one.
 
-        Raises:
-            UserError: If one does, or the folder cannot be written.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror}") from error
-        try:
-            self._lock(lock)
-            yield
-        finally:
-            os.close(lock)
+    Args:
+        folder: The sweep's.
+        asked: The values of the command, as JSON holds them: another command's sweep is another.
+        minimize: Whether a smaller objective is better.
 
-    def _lock(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"another command runs the sweep in {short_path(self.path)}; give --sweep-dir "
-                "another folder, or end that command first"
-            ) from None
-
-    def read(self, asked: Mapping[str, Any]) -> Record:
-        """Reads the record; gives a new one in a new folder.
-
-        Args:
-            asked: What the command asks for, as JSON holds it.
-
-        Raises:
-            UserError: If the folder holds another sweep, something else, or a damaged file.
-        """
-        file = self.path / _FILE
-        try:
-            values = parse_json(file.read_bytes())
-        except FileNotFoundError:
-            if any(name != "lock" for name in os.listdir(self.path)):
-                raise UserError(
-                    f"{short_path(self.path)} holds something else than a sweep; give --sweep-dir "
-                    "another folder"
-                ) from None
-            return Record()
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read {file}: {error}") from error
-        if not fits(values, _SHAPE) or values["schema"] != SCHEMA:
-            raise UserError(f"{file} is no sweep of this srl; give --sweep-dir another folder")
-        for name, value in asked.items():
-            before = values["asked"].get(name)
-            if before != value:
-                raise UserError(
-                    f"{short_path(self.path)} holds another sweep, with {name.replace('_', ' ')}: "
-                    f"{_text(before)}, and not {_text(value)}; give --sweep-dir another folder"
-                )
-        record = values["record"]
-        return Record(
-            [Chosen(trial["settings"], trial["pruned"]) for trial in record["trials"]],
-            record["interval"],
-            [
-                Exploit(each["interval"], each["member"], each["source"], each["settings"])
-                for each in record["exploits"]
-            ],
-            record["pending"],
+    Raises:
+        UserError: If the folder holds another sweep, something else, or a damaged file, or Optuna
+            is not installed.
+    """
+    file, optuna = folder / _FILE, import_optuna()
+    if not file.exists() and any(name != "lock" for name in os.listdir(folder)):
+        raise UserError(
+            f"{short_path(folder)} holds something else than a sweep; give --sweep-dir another "
+            "folder"
         )
+    # Of a command that was killed: no other one writes here now.
+    file.with_name(f"{_FILE}.lock").unlink(missing_ok=True)
+    try:
+        _cut_half_a_line(file)
+        backend = optuna.storages.journal.JournalFileBackend(str(file))
+        study = optuna.create_study(
+            study_name=_STUDY,
+            storage=optuna.storages.JournalStorage(backend),
+            direction="minimize" if minimize else "maximize",
+            load_if_exists=True,
+        )
+        if _ASKED not in study.user_attrs:
+            study.set_user_attr(_ASKED, dict(asked))
+    except OSError as error:
+        raise UserError(f"cannot read or write {file}: {error.strerror}") from error
+    except Exception as error:  # of Optuna, which checks little by itself
+        raise UserError(
+            f"{file} is no sweep of this srl; give --sweep-dir another folder"
+        ) from error
+    _expect_same(folder, study.user_attrs[_ASKED], asked)
+    return study
 
-    def write(self, asked: Mapping[str, Any], record: Record) -> None:
-        """Records the sweep.
 
-        Raises:
-            UserError: If it cannot be written.
-        """
-        values = {"schema": SCHEMA, "asked": asked, "record": asdict(record)}
-        write_output(self.path / _FILE, (json.dumps(values, indent=1) + "\n").encode())
+def _cut_half_a_line(file: Path) -> None:
+    """Ends the journal after its last whole line: a disk may have been full, a machine lost."""
+    written = file.read_bytes() if file.exists() else b""
+    if not written.endswith(b"\n"):
+        with file.open("ab") as journal:
+            journal.truncate(written.rfind(b"\n") + 1)
 
 
-_SHAPE = {
-    "schema": int,
-    "asked": dict,
-    "record": {
-        "trials": [{"settings": {str: str}, "pruned": int | None}],
-        "interval": _RANGE,
-        "exploits": [
-            {"interval": _RANGE, "member": _RANGE, "source": _RANGE, "settings": {str: str}}
-        ],
-        "pending": _RANGE,
-    },
-}
+def _expect_same(folder: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    for name, value in asked.items():
+        if before.get(name) != value:
+            raise UserError(
+                f"{short_path(folder)} holds another sweep, with {name.replace('_', ' ')}: "
+                f"{_text(before.get(name))}, and not {_text(value)}; give --sweep-dir another "
+                "folder"
+            )
 
 
 def _text(value: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -16,17 +17,45 @@ from srl.config.experiment import Experiment, load_experiment
 from srl.config.overrides import setting_type
 from srl.core.errors import RunError, UserError
 from srl.core.field_types import text_types
-from srl.extras.sweep.folder import Chosen, Exploit
-from srl.extras.sweep.space import Searched, Settings
-from srl.extras.sweep.sweep import Sweep
+from srl.extras.sweep.folder import recording
+from srl.extras.sweep.space import Searched, Settings, settings_text
+from srl.extras.sweep.sweep import Sweep, drawn
 from srl.extras.sweep.trials import Trial
 from srl.record.checkpoint import Checkpoints
 from srl.record.run_record import RunFolder
 from srl.run.folder import create_run
 from srl.run.train_loop import CHANGED_SETTINGS
 
+_ATTRIBUTE = "population"  # of the study
 RESAMPLED = 0.25
 """The probability with which a setting is drawn anew rather than perturbed."""
+
+
+@dataclass
+class Exploit:
+    """A member of a population that went on from another's checkpoint."""
+
+    interval: int
+    """The interval after which this was, from 1."""
+    member: int
+    source: int
+    """The other member."""
+    settings: dict[str, str]
+    """The settings after the exchange."""
+
+
+@dataclass
+class Population:
+    """The record of a population."""
+
+    members: list[dict[str, str]] = field(default_factory=list)
+    """The settings of each member now, by flag."""
+    interval: int = 1
+    """The interval that members are trained to the end of."""
+    exploits: list[Exploit] = field(default_factory=list)
+    """All exchanges so far."""
+    pending: int = 0
+    """The number of the last ones that may not have been carried out yet."""
 
 
 class PopulationSearch:
@@ -44,15 +73,19 @@ class PopulationSearch:
         self._sweep, self._experiment, self._every = sweep, experiment, every
         self._intervals = math.ceil(experiment.env_steps / every)
         self._begun = False
-        for number in range(len(sweep.record.trials), population):
-            sweep.record.trials.append(Chosen(sweep.drawn(number, shuffled=True)))
+        kept = sweep.study.user_attrs.get(_ATTRIBUTE, {})
+        kept_exploits = [Exploit(**each) for each in kept.get("exploits", ())]
+        self._record = Population(**{**kept, "exploits": kept_exploits})
+        for number in range(len(self._record.members), population):
+            self._record.members.append(dict(sweep.drawn(number, shuffled=True)))
+        self._save()
         self._make_members()
 
     def wanted(self, waiting: bool) -> list[Trial]:
         """Implements `Search.wanted`: all members, whenever they have ended an interval."""
         if waiting:
             return []
-        record = self._sweep.record
+        record = self._record
         if self._begun and record.interval == self._intervals:
             return []
         if self._begun:
@@ -72,7 +105,7 @@ class PopulationSearch:
 
     def schedule(self, member: int) -> list[Settings]:
         """The settings that have led to what a member is now, interval by interval."""
-        record, found = self._sweep.record, []
+        record, found = self._record, []
         for interval in range(record.interval, 0, -1):
             own = [each for each in record.exploits if each.member == member]
             before = [each for each in own if each.interval < interval]
@@ -84,7 +117,7 @@ class PopulationSearch:
 
     def _end_interval(self) -> None:
         """Decides which member goes on from which checkpoint, and records it."""
-        sweep, record = self._sweep, self._sweep.record
+        sweep, record = self._sweep, self._record
         scores = [
             -math.inf if trial.failure else sweep.objective.score(trial.value(sweep.objective))
             for trial in sweep.trials
@@ -98,13 +131,17 @@ class PopulationSearch:
         record.exploits += new
         record.interval, record.pending = record.interval + 1, len(new)
         for exploit in new:
-            record.trials[exploit.member].settings = exploit.settings
+            record.members[exploit.member] = exploit.settings
+            text = settings_text(exploit.settings)
+            sweep.notes.append(
+                f"trial {exploit.member} goes on from trial {exploit.source} with {text}"
+            )
         self._make_members()
-        sweep.save()
+        self._save()
 
     def _carry_out(self) -> None:
         """Copies the checkpoints; no run goes on before that is done."""
-        record, trials = self._sweep.record, self._sweep.trials
+        record, trials = self._record, self._sweep.trials
         for exploit in record.exploits[len(record.exploits) - record.pending :]:
             (run,), (source,) = trials[exploit.member].runs, trials[exploit.source].runs
             if not run.begun:  # it failed before
@@ -116,18 +153,20 @@ class PopulationSearch:
                 # Its own settings count, not those that a hook gave the other one.
                 Checkpoints(folder.checkpoints).adopt(others, without=CHANGED_SETTINGS)
         record.pending = 0
-        self._sweep.save()
+        self._save()
+
+    def _save(self) -> None:
+        with recording(self._sweep.folder):
+            self._sweep.study.set_user_attr(_ATTRIBUTE, asdict(self._record))
 
     def _make_members(self) -> None:
         """Makes the trials anew, with the settings and the end of the present interval."""
-        sweep = self._sweep
-        sweep.trials = [
-            self._member(number, chosen.settings)
-            for number, chosen in enumerate(sweep.record.trials)
+        self._sweep.trials = [
+            self._member(number, settings) for number, settings in enumerate(self._record.members)
         ]
 
     def _member(self, number: int, settings: Settings) -> Trial:
-        interval = self._sweep.record.interval
+        interval = self._record.interval
         pause = ("--pause-at", str(interval * self._every)) if interval < self._intervals else ()
         seed = ("--seed", str((self._experiment.seed + number) % 2**32))
         return Trial(
@@ -172,8 +211,9 @@ def explored(
     settings: Settings, searched: Sequence[Searched], rng: np.random.Generator
 ) -> dict[str, str]:
     """Settings near these."""
+    fresh = drawn(searched, int(rng.integers(2**32)))
     return {
-        each.flag: each.drawn(rng)
+        each.flag: fresh[each.flag]
         if rng.random() < RESAMPLED
         else each.perturbed(settings[each.flag], rng)
         for each in searched

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from srl.core.console.number_text import number_text
-from srl.extras.sweep.space import Settings
+from srl.extras.sweep.space import settings_text, short_names
 from srl.extras.sweep.sweep import Sweep
 from srl.extras.sweep.trials import STEPS, Objective, Trial
 from srl.record.files import short_path
@@ -153,21 +153,6 @@ def json_of(trial: Trial, sweep: Sweep) -> str:
         "command": trial.command(),
     }
     return json.dumps(row)
-
-
-def settings_text(settings: Settings) -> str:
-    """Settings in a line, by the last parts of their names."""
-    names = short_names(list(settings))
-    return ", ".join(f"{n} {v}" for n, v in zip(names, settings.values(), strict=True))
-
-
-def short_names(flags: Sequence[str]) -> list[str]:
-    """The last parts of flags; the whole names of those that have the same."""
-    last = [flag.rpartition(".")[2].removeprefix("--") for flag in flags]
-    return [
-        flag.removeprefix("--") if last.count(name) > 1 else name
-        for flag, name in zip(flags, last, strict=True)
-    ]
 
 
 def _plain(value: float) -> Any:

@@ -36,9 +36,15 @@ class Listed:
     type_known: bool
     """True if the setting's type is known, and so that it takes these."""
 
-    def drawn(self, rng: np.random.Generator) -> str:
-        """One of the values."""
-        return self.values[rng.integers(len(self.values))]
+    def distribution(self, kinds: Any) -> Any:
+        """The distribution of Optuna's, of its module of these."""
+        return kinds.CategoricalDistribution(self.values)
+
+    def text(self, value: str) -> str:
+        """A value as the command line has it."""
+        return value
+
+    value = text
 
     def perturbed(self, value: str, rng: np.random.Generator) -> str:
         """The value before or after this one in the list; at an end perhaps the same."""
@@ -60,13 +66,15 @@ class Range:
     type_known: bool
     """True if the setting's type is known, and so that it takes these."""
 
-    def drawn(self, rng: np.random.Generator) -> str:
-        """One of the numbers."""
-        if self.whole and not self.log:
-            return str(rng.integers(int(self.low), int(self.high), endpoint=True))
-        if self.log:
-            return self.text(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
-        return self.text(rng.uniform(self.low, self.high))
+    def distribution(self, kinds: Any) -> Any:
+        """The distribution of Optuna's, of its module of these."""
+        if self.whole:
+            return kinds.IntDistribution(int(self.low), int(self.high), log=self.log)
+        return kinds.FloatDistribution(self.low, self.high, log=self.log)
+
+    def value(self, text: str) -> float:
+        """The number that the command line has."""
+        return int(text) if self.whole else float(text)
 
     def perturbed(self, value: str, rng: np.random.Generator) -> str:
         """The number times 0.8 or 1.2, within the range."""
@@ -80,6 +88,21 @@ class Range:
 
 
 Searched = Listed | Range
+
+
+def settings_text(settings: Settings) -> str:
+    """Settings in a line, by the last parts of their names."""
+    names = short_names(list(settings))
+    return ", ".join(f"{n} {v}" for n, v in zip(names, settings.values(), strict=True))
+
+
+def short_names(flags: Sequence[str]) -> list[str]:
+    """The last parts of flags; the whole names of those that have the same."""
+    last = [flag.rpartition(".")[2].removeprefix("--") for flag in flags]
+    return [
+        flag.removeprefix("--") if last.count(name) > 1 else name
+        for flag, name in zip(flags, last, strict=True)
+    ]
 
 
 def split_searched(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:

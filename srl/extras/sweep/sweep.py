@@ -1,16 +1,17 @@
-"""A sweep: what is searched and how trials are compared, with its folder."""
+"""A sweep: what is searched and how trials are compared, with its trials."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from srl.extras.sweep.folder import Chosen, Record, SweepFolder
+from srl.extras.sweep.folder import import_optuna, recording
 from srl.extras.sweep.space import Listed, Searched, Settings
 from srl.extras.sweep.trials import Objective, Trial
 from srl.run.managed_run import ManagedRun
@@ -39,9 +40,9 @@ class Search(Protocol):
 class Sweep:
     """The common part of a sweep's trials."""
 
-    folder: SweepFolder
-    asked: Mapping[str, Any]
-    """The values of the command, as JSON holds them: another command's sweep is another one."""
+    folder: Path
+    study: Any
+    """Optuna's study, the sweep's record; see `open_study`."""
     target: str
     fixed: tuple[str, ...]
     """Arguments of `srl run` that are the same in all trials."""
@@ -51,60 +52,75 @@ class Sweep:
     seed: int
     """The seed of all that is drawn."""
     objective: Objective
-    record: Record
     trials: list[Trial] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Lines to be shown."""
 
     def __post_init__(self) -> None:
         """Makes the trials that are recorded."""
-        for number, chosen in enumerate(self.record.trials):
-            self.trials.append(self._trial(number, chosen))
+        states = import_optuna().trial.TrialState
+        for kept in self.study.trials:
+            trial = self._trial(
+                {each.flag: each.text(kept.params[each.flag]) for each in self.searched}
+            )
+            trial.judged, trial.recorded = kept.last_step or 0, kept.state.is_finished()
+            trial.pruned = kept.last_step if kept.state == states.PRUNED else None
 
     def add(self, settings: Settings) -> Trial:
-        """Records a new trial."""
-        chosen = Chosen(dict(settings))
-        trial = self._trial(len(self.trials), chosen)
-        self.trials.append(trial)
-        self.record.trials.append(chosen)
-        return trial
+        """Records a new trial, all of it at once."""
+        optuna = import_optuna()
+        new = optuna.trial.create_trial(
+            state=optuna.trial.TrialState.RUNNING,
+            params={each.flag: each.value(settings[each.flag]) for each in self.searched},
+            distributions=distributions(self.searched),
+        )
+        with recording(self.folder):
+            self.study.add_trial(new)
+        return self._trial(settings)
 
-    def save(self) -> None:
-        """Writes the record."""
-        for trial, chosen in zip(self.trials, self.record.trials, strict=True):
-            chosen.settings, chosen.pruned = dict(trial.settings), trial.pruned
-        self.folder.write(self.asked, self.record)
-
-    def drawn(self, number: int, *, shuffled: bool) -> dict[str, str]:
+    def drawn(self, number: int, *, shuffled: bool) -> Settings:
         """The settings of a trial: listed ones take turns in all combinations, others are drawn.
 
         Args:
             number: Of the trial, from which, and from the sweep's seed, they follow.
             shuffled: Whether combinations take turns in a drawn order.
         """
-        lists = [setting.values for setting in self.searched if isinstance(setting, Listed)]
         place = number % combinations(self.searched)
         if shuffled:
             order = np.random.default_rng(self.seed).permutation(combinations(self.searched))
             place = int(order[place])
-        values = iter(next(itertools.islice(itertools.product(*lists), place, None)))
-        rng = np.random.default_rng([self.seed, number])
-        return {
-            setting.flag: next(values) if isinstance(setting, Listed) else setting.drawn(rng)
-            for setting in self.searched
-        }
+        lists = [each for each in self.searched if isinstance(each, Listed)]
+        turns = itertools.product(*(each.values for each in lists))
+        values = next(itertools.islice(turns, place, None))
+        fixed = {each.flag: value for each, value in zip(lists, values, strict=True)}
+        return {**drawn(self.searched, self._seed(number)), **fixed}
+
+    def suggested(self, number: int) -> Settings:
+        """The settings of a trial by Optuna's tree-structured Parzen estimator."""
+        # Trials that run count as bad ones, so that others are not near them.
+        sampler = import_optuna().samplers.TPESampler(seed=self._seed(number), constant_liar=True)
+        return _sampled(self.searched, sampler, self.study)
+
+    def _seed(self, number: int) -> int:
+        """A seed for a trial: a sweep that was stopped goes on as it would have."""
+        return int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
 
     def managed_run(self, name: str, settings: Settings, *more: str) -> ManagedRun:
         """A run with these settings and further arguments, in a folder of this name."""
         given = itertools.chain.from_iterable(settings.items())
         arguments = (self.target, *self.fixed, *given, *more)
-        return ManagedRun(self.folder.path / name, arguments)
+        return ManagedRun(self.folder / name, arguments)
 
-    def _trial(self, number: int, chosen: Chosen) -> Trial:
+    def _trial(self, settings: Settings) -> Trial:
+        """Adds a trial that is in the study."""
+        number = len(self.trials)
         name = f"trial-{number:03}"
         runs = [
-            self.managed_run(f"{name}-seed-{seed}", chosen.settings, "--seed", str(seed))
+            self.managed_run(f"{name}-seed-{seed}", settings, "--seed", str(seed))
             for seed in self.seeds
-        ] or [self.managed_run(name, chosen.settings)]
-        return Trial(number, chosen.settings, runs, chosen.pruned)
+        ] or [self.managed_run(name, settings)]
+        self.trials.append(Trial(number, settings, runs))
+        return self.trials[-1]
 
 
 def combinations(searched: tuple[Searched, ...]) -> int:
@@ -112,22 +128,21 @@ def combinations(searched: tuple[Searched, ...]) -> int:
     return math.prod(len(each.values) for each in searched if isinstance(each, Listed))
 
 
-class DrawnSearch:
-    """All combinations of listed settings, or so many trials with drawn ones."""
+def distributions(searched: Sequence[Searched]) -> dict[str, Any]:
+    """Optuna's distributions, by flag."""
+    kinds = import_optuna().distributions
+    return {each.flag: each.distribution(kinds) for each in searched}
 
-    def __init__(self, sweep: Sweep, trials: int, *, shuffled: bool) -> None:
-        """Records the trials that are not there yet."""
-        self._sweep, self._begun = sweep, False
-        for number in range(len(sweep.trials), trials):
-            sweep.add(sweep.drawn(number, shuffled=shuffled))
 
-    def wanted(self, waiting: bool) -> list[Trial]:
-        """Implements `Search.wanted`: all that are not finished, once."""
-        if self._begun:
-            return []
-        self._begun = True
-        return [trial for trial in self._sweep.trials if not trial.finished()]
+def drawn(searched: Sequence[Searched], seed: int) -> Settings:
+    """Random settings."""
+    return _sampled(searched, import_optuna().samplers.RandomSampler(seed))
 
-    def pruned(self, trial: Trial) -> bool:
-        """Implements `Search.pruned`: never."""
-        return False
+
+def _sampled(searched: Sequence[Searched], sampler: Any, known: Any = None) -> Settings:
+    """Settings by a sampler of Optuna's, which knows the trials of a study."""
+    # A study in memory: the journal gets the settings as they are trained, in a few digits.
+    study = import_optuna().create_study(direction=known and known.direction, sampler=sampler)
+    study.add_trials(known.trials if known else ())
+    params = study.ask(distributions(searched)).params
+    return {each.flag: each.text(params[each.flag]) for each in searched}

@@ -56,6 +56,10 @@ class Trial:
     """One for each seed, whose arguments end with it; of a population's member one alone."""
     pruned: int | None = None
     """The step, of `STEPS`, after which it was ended as it did not do well."""
+    judged: int = 0
+    """The last step whose score is recorded."""
+    recorded: bool = False
+    """True once its end is recorded."""
     failure: str = ""
     """Why it has failed since this command began; empty if it has not."""
     open: set[Path] = field(default_factory=set)

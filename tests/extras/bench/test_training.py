@@ -1,4 +1,4 @@
-"""The benchmarks of act, learn and train, as their user calls them."""
+"""The benchmarks of act and train, as their user calls them."""
 
 import json
 import time
@@ -28,14 +28,6 @@ def test_act_is_measured_for_each_number_of_slots(capsys):
     assert small["latency_us"] == pytest.approx(2e6 / small["value"])
     assert large["value"] > 0
     assert len(small["rounds"]) == 1
-
-
-def test_learn_is_measured_in_samples_of_all_slots(capsys):
-    (line,) = lines(capsys, "learn", "native:CartPole-v1", *SMALL)
-    assert line["name"] == "learn"
-    assert line["unit"] == "samples/s"
-    assert line["samples"] == 4 * 8
-    assert line["value"] > 0
 
 
 def test_plans_train_in_turns_and_are_held_against_the_loop_alone(capsys):
@@ -69,8 +61,6 @@ def test_act_is_one_group_through_streams_whatever_the_plan(capsys):
 def test_a_table_has_a_line_for_each_size(capsys):
     assert main(["bench", "act", "--num-slots", "2,4", *QUICK]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert main(["bench", "learn", *SMALL, *QUICK]) == 0
-    assert "32 samples" in capsys.readouterr().out
 
 
 def test_sides_run_in_turns_after_a_round_that_does_not_count():
@@ -91,25 +81,12 @@ def test_a_call_longer_than_its_time_is_made_once():
     [
         (["act", "--num-slots", "x"], "--num-slots: 'x'; expected a whole number from 1 up"),
         (["act", "native:HideAndSeek-v1", "--num-slots", "6"], "an environment has 4 slots"),
-        (["learn", "--seconds", "0"], "--seconds: '0'; expected a number from 0.001 up"),
+        (["act", "--seconds", "0"], "--seconds: '0'; expected a number from 0.001 up"),
         (["train", "--json"], "srl bench train needs an experiment file or an environment id"),
         (["train", "native:CartPole-v1", "--plan", "fusd"], "did you mean fused"),
-        (["nothing"], "there is no benchmark 'nothing'; there are pool, act, learn, train"),
+        (["nothing"], "there is no benchmark 'nothing'; there are pool, train, act, gpu"),
     ],
 )
 def test_what_cannot_be_measured_is_reported_in_a_line(capsys, argv, message):
     assert main(["bench", *argv]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_replay_is_saved_and_read_again(capsys, tmp_path):
-    words = ["replay", "--frames", "64", "--num-slots", "2", "--unroll-length", "4", "--new", "3"]
-    assert main(["bench", *words, "--folder", str(tmp_path), "--json"]) == 0
-    lines = {line["name"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
-    memory, first, following, resumed = lines.values()
-    assert memory["config"]["frames"] == 64
-    rows = 8 * 2 * 5
-    assert memory["replay_bytes"] == rows * (84 * 84 + 6) + 64 * 4 + 8 * 2 * 4
-    assert following["bytes"] < first["bytes"] / 2
-    assert resumed["unit"] == "s"
-    assert not list(tmp_path.iterdir())

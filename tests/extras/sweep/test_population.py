@@ -38,7 +38,11 @@ def state(member, version=None):
 
 
 def record(folder):
-    return json.loads((folder / "sweep.json").read_text())["record"]
+    """The last record of a population in the sweep's journal."""
+    lines = map(json.loads, (folder / "sweep.journal").read_text().splitlines())
+    return [line["user_attr"] for line in lines if "population" in line.get("user_attr", ())][-1][
+        "population"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +99,8 @@ def test_after_an_exploit_the_optimizer_reads_the_changed_setting(population):
 
 def test_a_population_that_was_killed_ends_as_one_that_was_not(population, tmp_path):
     def decided():
-        file = tmp_path / "s" / "sweep.json"
-        return file.exists() and '"interval": 2' in file.read_text()
+        file = tmp_path / "s" / "sweep.journal"
+        return file.exists() and '"interval":2' in file.read_text()
 
     process = begun(tmp_path / "s", *RATES, until=decided)
     os.killpg(process.pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ import pytest
 from sweeping import RATE, SMALL, STEPS, begun, lines, rows, sweep
 
 from srl.api.cli import main
-from srl.extras.sweep.engines.local import divided, gpu_variables
+from srl.extras.sweep.trainers.here import divided, gpu_variables
 from srl.record.run_record import RunFolder, read_config
 from srl.run.metrics import read_metrics
 
@@ -54,13 +54,14 @@ def test_an_interrupted_sweep_goes_on_with_its_runs(tmp_path, capfd):
     assert {row["progress"] for row in rows(capfd.readouterr().out).values()} == {1}
 
 
-def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path):
+def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path, capfd):
     def drawn(name, *words):
         # A value that no trial can have: nothing is trained.
         lists = ("--algorithm.minibatches", "3,5", RATE, "1e-4..1e-2:log")
-        assert sweep(tmp_path / name, *lists, *words) == 1
-        record = json.loads((tmp_path / name / "sweep.json").read_text())["record"]
-        return [tuple(trial["settings"].values()) for trial in record["trials"]]
+        assert sweep(tmp_path / name, *lists, *words, "--json") == 1
+        lines = capfd.readouterr().out.splitlines()
+        found = sorted(map(json.loads, lines), key=lambda row: row["trial"])
+        return [tuple(row["settings"].values()) for row in found]
 
     four = drawn("a", "--trials", "4")
     assert drawn("b", "--trials", "2") == four[:2]
@@ -114,7 +115,7 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
     (tmp_path / "other" / "notes.txt").write_text("mine")
     assert sweep(tmp_path / "other", RATE, "0.1,0.2") == 2
     assert "holds something else than a sweep" in capsys.readouterr().err
-    (tmp_path / "s" / "sweep.json").write_text("[]")
+    (tmp_path / "s" / "sweep.journal").write_text("[]\n")
     assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,5") == 2
     assert "is no sweep of this srl" in capsys.readouterr().err
 

@@ -1,1 +1,0 @@
-"""Learning gates: what algorithms have to reach on known environments, and whether they do."""

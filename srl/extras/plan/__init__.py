@@ -1,0 +1,1 @@
+"""Show what would run where, and what would cross between."""

@@ -1,1 +1,0 @@
-"""Engines that train the runs of a sweep: this machine, Slurm or Ray."""

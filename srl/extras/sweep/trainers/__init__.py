@@ -1,0 +1,1 @@
+"""Trainers of the runs of a sweep: this machine, Slurm or Ray."""

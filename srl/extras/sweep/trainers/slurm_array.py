@@ -1,0 +1,141 @@
+"""Runs on a Slurm cluster: an array job, each element of which trains one run on one node.
+
+The sweep's folder is on a file system that all nodes share. Elements go on without this command;
+when it is given again, it finds those that wait or run by the numbers in the folder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from srl.core.errors import UserError
+from srl.extras.sweep.trainers.jobs_file import read_jobs, write_jobs
+from srl.launch.engines import slurm
+from srl.launch.engines.engine import parts_of
+from srl.launch.engines.needs import MIB, fitted, needs_of
+from srl.launch.engines.slurm_room import names_memory, refuse_long_array, room_of
+from srl.record.files import write_output
+from srl.run.managed_run import ManagedRun
+
+
+class SlurmArray:
+    """See `Trainer`."""
+
+    look_seconds = 2.0
+
+    def __init__(self, folder: Path, parallel: int, options: Any) -> None:
+        """Finds the elements of an earlier command.
+
+        Args:
+            folder: The sweep's.
+            parallel: How many elements of an array run at a time.
+            options: Of the command line; those for sbatch are read.
+
+        Raises:
+            UserError: If Slurm does not answer.
+        """
+        self._folder, self._parallel, self._options = folder / "slurm", parallel, options
+        self._elements = read_jobs(self._folder)
+        self._runs: dict[str, ManagedRun] = {}
+        self._memory: Mapping[str, int] = {}  # of each worker of a run, by fragment
+        self._states = self._listed() if self._elements else {}
+
+    @property
+    def waiting(self) -> bool:
+        """Implements `Trainer.waiting`."""
+        return bool(self._runs)
+
+    def begin(self, runs: Sequence[ManagedRun]) -> None:
+        """Implements `Trainer.begin`; one array for all that Slurm does not have."""
+        for run in runs:
+            self._runs[run.path.name] = run
+        new = [run for run in runs if self._elements.get(run.path.name) not in self._states]
+        if not new:
+            return
+        self._folder.mkdir(exist_ok=True)
+        number = sum(1 for _ in self._folder.glob("*.sh"))
+        script = self._folder / f"{number}.sh"
+        write_output(script, script_of(new).encode())
+        answer = slurm.command("sbatch", "--parsable", *self._sbatch(new), str(script))
+        job = answer.strip().partition(";")[0]
+        for place, run in enumerate(new):
+            self._elements[run.path.name] = f"{job}_{place}"
+        write_jobs(self._folder, self._elements)
+        self._states.update({self._elements[run.path.name]: "PENDING" for run in new})
+
+    def trains(self, run: ManagedRun) -> bool:
+        """Implements `Trainer.trains`."""
+        return self._states.get(self._elements.get(run.path.name, "")) == "RUNNING"
+
+    def ended(self) -> list[ManagedRun]:
+        """Implements `Trainer.ended`."""
+        if not self._runs:
+            return []
+        try:
+            self._states = self._listed()
+        except UserError:  # it may answer later
+            return []
+        over = [name for name in self._runs if self._elements[name] not in self._states]
+        return [self._runs.pop(name) for name in over]
+
+    def stop(self, run: ManagedRun) -> None:
+        """Implements `Trainer.stop`."""
+        element = self._elements[run.path.name]
+        signal = ("--signal=TERM", "--batch") if self.trains(run) else ()
+        slurm.command("scancel", *signal, element)
+
+    def leave(self) -> str:
+        """Leaves all elements to Slurm."""
+        jobs = sorted({self._elements[name].partition("_")[0] for name in self._runs})
+        return (
+            "left running; the same command shows the sweep again, and "
+            f"`scancel --signal=TERM --batch {' '.join(jobs)}` ends its runs after a checkpoint"
+        )
+
+    def log(self, run: ManagedRun) -> Path:
+        """Implements `Trainer.log`."""
+        job, _, place = self._elements.get(run.path.name, "_").partition("_")
+        return self._folder / f"{job}-{place}.log"
+
+    def _listed(self) -> dict[str, str]:
+        """The states of the elements that wait or run, by their names."""
+        jobs = sorted({element.partition("_")[0] for element in self._elements.values()})
+        lines = slurm.listed(dict(zip(jobs, jobs, strict=True)), "%F_%K %T", "--array")
+        return dict(line.split() for line in lines)
+
+    def _sbatch(self, runs: Sequence[ManagedRun]) -> list[str]:
+        experiment = runs[0].experiment
+        room = room_of(self._options, slurm.command)
+        if room:
+            refuse_long_array(len(runs), room, f"a sweep of {len(runs):,} runs at a time")
+        self._memory = self._memory or needs_of(experiment).memory
+        parts = parts_of(experiment.settled_plan, self._memory)
+        if room and room.nodes:  # each run is on one node
+            node = min(node.cores for node in room.nodes)
+            parts = fitted(parts, node, node, whole=False)
+        cores = sum(part.hosts * part.cores for part in parts)
+        gpus = sum(part.hosts * part.gpus for part in parts)
+        memory = math.ceil(sum(part.hosts * part.memory for part in parts) / MIB)
+        shared = not (room and not room.memory) and not names_memory(self._options)
+        given = {name: getattr(self._options, name) for name in slurm.OPTIONS}
+        return [
+            f"--job-name=srl-sweep-{experiment.name}",
+            f"--array=0-{len(runs) - 1}%{self._parallel}",
+            *("--nodes=1", "--ntasks=1", "--requeue", "--open-mode=append"),
+            f"--cpus-per-task={cores}",
+            *([f"--gpus-per-node={gpus}"] if gpus else []),
+            *([f"--mem={memory}M"] if shared else []),
+            "--signal=B:TERM@60",  # a checkpoint before the time is over
+            f"--output={self._folder}/%A-%a.log",
+            *(f"--{name}={value}" for name, value in given.items() if value),
+            *self._options.sbatch,
+        ]
+
+
+def script_of(runs: Sequence[ManagedRun]) -> str:
+    """The batch script of an array that trains these runs."""
+    cases = (f"{k}) {run.shell_command()} ;;" for k, run in enumerate(runs))
+    return "\n".join(("#!/bin/bash", "case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""))

@@ -1,0 +1,1 @@
+"""Learning gates: returns that algorithms have to reach on known environments."""
