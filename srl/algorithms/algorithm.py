@@ -58,8 +58,6 @@ class State(Protocol):
 
     def _replace(self, **fields: Any) -> Self: ...
 
-    def _asdict(self) -> dict[str, Any]: ...
-
 
 @dataclass(frozen=True)
 class Algorithm(Settings):
@@ -135,9 +133,8 @@ class Algorithm(Settings):
                     f"algorithm.{name} is a schedule; of {type(self).__name__}, {can} can change "
                     "while a run goes"
                 )
-        known = get_args(ScaledBytes)
-        given, expected = self.scaled_bytes, " or ".join(known)
-        expect(given in known, "algorithm.scaled_bytes", given, expected)
+        given, known = self.scaled_bytes, get_args(ScaledBytes)
+        expect(given in known, "algorithm.scaled_bytes", given, " or ".join(known))
         if self.network.shared and not self.learns_state_value:
             raise UserError(
                 f"network.shared=True: {type(self).__name__} has no policy and value that could "
@@ -461,9 +458,8 @@ class Instance(ABC):
         self, state: Any, unroll: Unroll, replay: Tree = (), total: Total = lambda sums: sums
     ) -> tuple[Any, Tree, Metrics]:
         """Improves the policy with one batch; gives the new state and replay, and metrics."""
-        learners = {"": self}
-        states, replays, metrics = learn({"": state}, {"": replay}, {"": unroll}, learners, total)
-        return states[""], replays[""], metrics[""]
+        learned = learn({"": state}, {"": replay}, {"": unroll}, {"": self}, total)
+        return tuple(part[""] for part in learned)  # type: ignore[return-value]
 
 
 def learn(
