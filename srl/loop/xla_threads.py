@@ -9,7 +9,7 @@ from srl.config.experiment import Experiment
 from srl.core.lazy import jax
 from srl.core.types import Specs
 from srl.dataflow.plans import programs_need_cpu
-from srl.loop.learning.learner import bind_policy_set
+from srl.loop.binding import bind_policy_set
 from srl.loop.policy_set import PolicySet
 from srl.system.background.priority import keep_to_one_thread
 from srl.system.gpus import jax_gpus

@@ -10,7 +10,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from srl.config.experiment import load_experiment
-from srl.loop.learning.learner import bind_policy_set
+from srl.loop.binding import bind_policy_set
 from srl.loop.xla_threads import choose_for_acting, choose_for_learning
 from srl.pools import make_pool
 
