@@ -92,7 +92,7 @@ def test_what_acts_after_an_update_has_the_newest_parameters_and_share_of_random
     algorithm = DQN(network=MLP(width=4), warm_up=0, replay=1_000)
     trainer = start(replace(CARTPOLE, algorithm=algorithm), Fused)
     train(trainer, 3)
-    learner = trainer._learner
+    learner = trainer.learner
     policy_set = learner.policy_set
     expected = policy_set.acting(policy_set.policies(learner.states), learner.past)
     jax.tree.map(
