@@ -88,10 +88,9 @@ def train_in_processes(
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
         screen.display.header(folder)
-        if hosts is None:
-            lacking = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
-            if lacking:
-                screen.say(f"{lacking}: workers share what there is")
+        lacking = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
+        if hosts is None and lacking:
+            screen.say(f"{lacking}: workers share what there is")
         hooks = Hooks(experiment, folder.path)
         controller = Controller(
             plan,
@@ -105,24 +104,11 @@ def train_in_processes(
             hooks=hooks.asking,
             all_that_step=why_all_that_step(experiment),
         )
-
-        def asked_to_stop() -> bool:
-            screen.look(controller)
-            return stop.requested or (limit.passed and controller.trained)
-
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
-                if hosts is None:  # else each host looks at its own
-                    expect_open_files(plan, num_groups(plan, experiment))
-                try:
-                    evaluates = hosts is None  # else a host of its own does
-                    with processes_beside(experiment, folder.path, screen.say, evaluates=evaluates):
-                        controller.run(asked_to_stop, patient=lambda: not stop.requested)
-                    if hooks.failure is not None:
-                        raise hooks.failure
-                finally:
-                    for line in controller.account():
-                        screen.say(line)
+                _run(controller, experiment, folder, screen, stop, limit, here=hosts is None)
+            if hooks.failure is not None:
+                raise hooks.failure
         except UserError:
             if not resume and not controller.trained and hosts is None:
                 folder.discard()
@@ -135,15 +121,64 @@ def train_in_processes(
             end(FAILED, error)
             on_failure(error, folder, WORKER, "the run")
             return FAILED
-        early = controller.interrupted or hooks.stopped
-        code, text, reason = ending_of(
-            folder,
-            finished=not early or bool(finished(experiment, checkpoints)),
-            by_hook=not controller.interrupted,
-            out_of_time=None if stop.requested else limit,
-        )
+        code, text, reason = _ending(controller, experiment, folder, hooks, stop, limit)
         screen.say(text)
         return end(code, reason)
+
+
+def _run(
+    controller: Controller,
+    experiment: Experiment,
+    folder: RunFolder,
+    screen: _Screen,
+    stop: Stop,
+    limit: TimeLimit,
+    *,
+    here: bool,
+) -> None:
+    """Runs the workers, and what works in the background of the run, to the end.
+
+    Args:
+        controller: Of the workers.
+        experiment: The experiment.
+        folder: The run's.
+        screen: Shows the run.
+        stop: The user's requests to stop.
+        limit: The end of the run's time.
+        here: Whether all workers are on this machine; else each host looks at its own limits, and
+            one of its own evaluates.
+    """
+
+    def asked_to_stop() -> bool:
+        screen.look(controller)
+        return stop.requested or (limit.passed and controller.trained)
+
+    if here:
+        expect_open_files(experiment.settled_plan, num_groups(experiment.settled_plan, experiment))
+    try:
+        with processes_beside(experiment, folder.path, screen.say, evaluates=here):
+            controller.run(asked_to_stop, patient=lambda: not stop.requested)
+    finally:
+        for line in controller.account():
+            screen.say(line)
+
+
+def _ending(
+    controller: Controller,
+    experiment: Experiment,
+    folder: RunFolder,
+    hooks: Hooks,
+    stop: Stop,
+    limit: TimeLimit,
+) -> tuple[int, str, str]:
+    """Gives the exit code of a run without an error, the line that says so, and the reason."""
+    early = controller.interrupted or hooks.stopped
+    return ending_of(
+        folder,
+        finished=not early or bool(finished(experiment, Checkpoints(folder.checkpoints))),
+        by_hook=not controller.interrupted,
+        out_of_time=None if stop.requested else limit,
+    )
 
 
 class _Screen:
