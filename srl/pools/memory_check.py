@@ -27,7 +27,6 @@ class Growth:
     """
 
     def __init__(self) -> None:
-        """Measures the present use."""
         gc.collect()
         self._before = resident_bytes(), _object_bytes()
 

@@ -176,7 +176,6 @@ class FunctionalXla:
     """The calls of one pool inside a compiled program; its state is that of the environments."""
 
     def __init__(self, pool: FunctionalPool, episodes: Episodes) -> None:
-        """Wraps `pool`."""
         self._pool, self._episodes = pool, episodes
 
     def init(self) -> PoolState:
