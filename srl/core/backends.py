@@ -43,7 +43,7 @@ AT_ONCE = "steps all its environments at once, by itself"
 """The reason of vector environments."""
 _WRAPPERS = ("wrappers", "metrics", "ignore")
 _PROCESSES = ("restarts", "step_timeout", "start_timeout")
-_NO_PYTHON = dict.fromkeys(_WRAPPERS, "is not written in Python")
+_NO_PYTHON: dict[str, str] = dict.fromkeys(_WRAPPERS, "is not written in Python")
 _THREADS = "steps on threads: give threads=N"
 _VECTOR = "srl.pools.python.vector_env", ("workers", *_WRAPPERS), AT_ONCE
 _PYTHON = (
@@ -100,11 +100,6 @@ BACKENDS = {
 
 def backend_of(env: Any) -> Backend:
     """Gives the backend of an environment: an id, a configuration with one, or a callable."""
-    return BACKENDS[prefix_of(env)]
-
-
-def prefix_of(env: Any) -> str:
-    """Gives the prefix of an environment's id, as `BACKENDS` has it."""
     id = env if isinstance(env, str) else getattr(env, "pool_id", "")
     prefix, colon, _ = id.partition(":")
-    return prefix if colon and prefix in BACKENDS else ""
+    return BACKENDS.get(prefix if colon else "", BACKENDS[""])

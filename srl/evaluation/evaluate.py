@@ -78,18 +78,17 @@ def evaluate(
     with live_pool(experiment) if live else make_group(experiment, min(num_envs, episodes)) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed, trust) if against else None
-        how = filter(None, [camera, "drawing" * drawing, "sampled" * sampled])
+        how = camera, "drawing" * drawing, "sampled" * sampled
         named = _film_in(folder, ours.source["version"], seed, *how)
-        file = video if isinstance(video, Path) else named
         if film:
-            _record(film, file, ours, video_episodes, seed, not sampled)
-        env_seed, sides = environment_seed(seed, "evaluation"), ours.player.teams.members
-        evaluator = Evaluator(
-            pool, episodes, env_seed=env_seed, seed=seed, greedy=not sampled, sides=sides
-        )
+            video = video if isinstance(video, Path) else named
+            _record(film, video, ours, video_episodes, seed, not sampled)
+        seeds: Any = {"env_seed": environment_seed(seed, "evaluation"), "seed": seed}
+        sides = ours.player.teams.members
+        evaluator = Evaluator(pool, episodes, **seeds, greedy=not sampled, sides=sides)
         settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": not sampled}
         found, lines = _played(evaluator, ours, other, experiment, settings)
-    return _results(folder, settings, found, lines, film=str(file) if film else "")
+    return _results(folder, settings, found, lines, film=str(video) if film else "")
 
 
 def _opened(
@@ -168,9 +167,9 @@ def _record(film: Film, file: Path, ours: Side, episodes: int, seed: int, greedy
         film.record(file, ours.player, episodes, seed, greedy, progress)
 
 
-def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:
+def _film_in(folder: RunFolder, version: int, seed: int, *how: str | None) -> Path:
     """The file of a film for which none was given; the same film has the same file."""
-    name = "_".join([f"version_{version}", f"seed_{seed}", *how])
+    name = "_".join([f"version_{version}", f"seed_{seed}", *filter(None, how)])
     return folder.videos / f"{name.replace(':', '_')}.mp4"
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from srl.config.experiment import Experiment
 from srl.core.errors import UserError
@@ -19,21 +19,10 @@ from srl.system.background.priority import keep_to_one_thread, log_as
 from srl.system.compilation import keep_compiled_programs
 
 
-class Playing(Protocol):
-    """The games of such a process."""
-
-    def play(self) -> bool:
-        """Plays what there is to play; False if there is nothing now."""
-        ...
-
-    def close(self) -> None:
-        """Frees the environments."""
-
-
 def keep_playing(
     name: str,
     folder: Path,
-    make: Callable[[Path, Experiment, CpuLimit], Playing],
+    make: Callable[[Path, Experiment, CpuLimit], Any],
     share: Callable[[Experiment], float],
     poll_seconds: float,
 ) -> int:
@@ -42,7 +31,7 @@ def keep_playing(
     Args:
         name: Of the process, in the log.
         folder: The run's.
-        make: Makes the environments and the policies.
+        make: Makes an object with `play`, False if there is nothing to play now, and `close`.
         share: Gives the share for the run's experiment.
         poll_seconds: The time between two looks for something to play.
 

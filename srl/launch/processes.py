@@ -88,9 +88,10 @@ def train_in_processes(
             screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
         screen.display.header(folder)
-        lacking = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
-        if hosts is None and lacking:
-            screen.say(f"{lacking}: workers share what there is")
+        if hosts is None:
+            lacking = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
+            if lacking:
+                screen.say(f"{lacking}: workers share what there is")
         hooks = Hooks(experiment, folder.path)
         controller = Controller(
             plan,
@@ -136,17 +137,9 @@ def _run(
     *,
     here: bool,
 ) -> None:
-    """Runs the workers, and what works in the background of the run, to the end.
+    """Runs the workers and the background processes to the end.
 
-    Args:
-        controller: Of the workers.
-        experiment: The experiment.
-        folder: The run's.
-        screen: Shows the run.
-        stop: The user's requests to stop.
-        limit: The end of the run's time.
-        here: Whether all workers are on this machine; else each host looks at its own limits, and
-            one of its own evaluates.
+    Unless all workers are `here`, each host looks at its own limits, and one of them evaluates.
     """
 
     def asked_to_stop() -> bool:

@@ -57,7 +57,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     checkpoints.save(3, stopped.state(), {}, wait=True)
 
     resumed = start(EXPERIMENTS[name])
-    assert resumed.resumes_exactly
+    assert resumed.environments.resumes_exactly
     tree, _ = checkpoints.restore(3, like=resumed.state())
     checkpoints.close()
     resumed.restore(tree)
@@ -73,8 +73,8 @@ def test_other_environments_restart_their_episodes(start):
     stopped, resumed = start(experiment), start(experiment)
     train(stopped, 2)
     resumed.restore(stopped.state())
-    assert not resumed.resumes_exactly
-    assert resumed.env_steps == stopped.env_steps
+    assert not resumed.environments.resumes_exactly
+    assert resumed.learner.progress.env_steps == stopped.learner.progress.env_steps
     train(resumed, 1)
 
 
