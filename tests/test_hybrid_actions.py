@@ -104,7 +104,7 @@ def test_agents_of_pettingzoo_act_by_trees():
 
 
 def test_environments_in_jax_take_trees():
-    pool = FunctionalPool(HybridInJax(), 3, 3, 1, "hybrid")
+    pool = FunctionalPool(HybridInJax(), 3, 1, "hybrid")
     pool.reset(0)
     actions = sampled(pool.specs.action, 3)
     pool.send(map_tree(lambda x: x[::-1], actions), np.array([2, 1, 0]))

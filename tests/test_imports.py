@@ -94,3 +94,16 @@ def test_the_rooms_are_those_of_the_documents():
     assert told == {path.name for path in (ROOT / "srl").iterdir() if path.is_dir()} - CACHE | {
         "envs"
     }
+
+
+def test_workers_that_do_not_learn_import_no_learner():
+    files = modules()
+    graph = {name: imports(file, set(files)) for name, file in files.items()}
+    reached, waiting = set(), ["srl.workers.actor_role", "srl.workers.policy_role"]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += graph[name]
+    assert "srl.loop.acting.parameters" in reached
+    assert "srl.loop.learning.learner" not in reached

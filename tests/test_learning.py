@@ -26,7 +26,7 @@ def best_return(env, seed=0):
     best = -float("inf")
     with contextlib.closing(local_training(experiment)) as trainer:
         trainer.start()
-        while trainer.env_steps < experiment.env_steps:
+        while trainer.learner.progress.env_steps < experiment.env_steps:
             trainer.update()
             report = trainer.report()
             if report["episodes"] >= 100:
@@ -62,7 +62,7 @@ def last_return(network):
     )
     with contextlib.closing(local_training(experiment)) as trainer:
         trainer.start()
-        while trainer.env_steps < experiment.env_steps:
+        while trainer.learner.progress.env_steps < experiment.env_steps:
             trainer.update()
         return trainer.report()["episode_return"]
 

@@ -88,9 +88,9 @@ def test_ten_million_steps_of_training_take_no_memory():
         trainer.start()
 
         def until(env_steps):
-            while trainer.env_steps < env_steps:
+            while trainer.learner.progress.env_steps < env_steps:
                 trainer.update()
-                if trainer.updates % 50 == 0:
+                if trainer.learner.progress.updates % 50 == 0:
                     trainer.report()
             return resident()
 

@@ -68,12 +68,17 @@ class TinyTrainer:
     def agent_steps(self):
         return self.updates * STEPS
 
+    @property
+    def counts(self):
+        return {n: getattr(self, n) for n in ("env_steps", "agent_steps", "updates")}
+
     parameters = {"policy": 4}  # noqa: RUF012
     agents = {"policy": ("hider0", "hider1")}  # noqa: RUF012
     specs = Specs(Box(-1.0, 1.0), Box(-1.0, 1.0), ("hider0", "hider1"))
     account = awaited = ""
     settings = changed_settings = {}  # noqa: RUF012
-    remembers, replay_bytes = False, 0
+    replay_bytes = 0
+    learner = environments = progress = policy_set = property(lambda self: self)
 
     def start(self):
         if self.fail_at == 0:

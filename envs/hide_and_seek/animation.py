@@ -38,7 +38,6 @@ class GameAnimation:
     """Collects the steps of an episode; `text` gives the film."""
 
     def __init__(self) -> None:
-        """Begins without a step."""
         self._scenes: list[Scene] = []
 
     def add(self, pool: Any, env_id: int, timestep: Timestep) -> None:

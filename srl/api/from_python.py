@@ -83,17 +83,9 @@ def train(
             f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
         )
     folder = find_run(Path(run_dir)) if resume and run_dir is not None else None
-    fixed = {}
-    if folder is not None:
-        config = read_config(folder)
-        expect_own(folder, config, trust)
-        fixed = recorded_fixed(folder, config)
+    fixed = {} if folder is None else _recorded_fixed(folder, trust)
     resolved = _resolved(experiment, plan, overrides, fixed)
-    hooks = {
-        "on_report": on_report,
-        "on_checkpoint": on_checkpoint,
-        "on_evaluation": on_evaluation,
-    }
+    hooks = dict(on_report=on_report, on_checkpoint=on_checkpoint, on_evaluation=on_evaluation)
     given = {name: hook for name, hook in hooks.items() if hook is not None}
     resolved = replace(resolved, experiment=replace(resolved.experiment, **given))
     resolved.experiment.validate()
@@ -106,6 +98,17 @@ def train(
     refuse_running(folder)
     choose_start(folder, say, partial_replay=partial_replay)
     return _train(folder, continue_run(folder, resolved), resume=True, quiet=quiet)
+
+
+def _recorded_fixed(folder: RunFolder, trust: bool) -> dict[str, Any]:
+    """Gives the fixed policies of a run that goes on.
+
+    Raises:
+        UserError: If the folder is another user's, and not trusted.
+    """
+    config = read_config(folder)
+    expect_own(folder, config, trust)
+    return recorded_fixed(folder, config)
 
 
 class Run:

@@ -25,18 +25,20 @@ from srl.config.fixed import Fixed, expect_policies, pinned_policies
 from srl.config.overrides import override
 from srl.config.self_play import SelfPlay
 from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
+from srl.core.backends import backend_of
 from srl.core.config_values import import_folders
 from srl.core.declared import expect_declared
 from srl.core.errors import PlanError, UserError, expect, expect_number
 from srl.core.settings import Settings
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
-from srl.dataflow.plans import IN_PROGRAMS, resolve
+from srl.dataflow.plans import resolve
 from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
 from srl.pools import EnvConfig
-from srl.pools.make import LONGEST_SECONDS, MOST, expect_source
+from srl.pools.make import expect_source
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
+from srl.pools.python.make import LONGEST_SECONDS, MOST
 from srl.record.experiment_file import import_file
 from srl.record.files import short_path
 from srl.system.search_path import add_folder
@@ -268,7 +270,7 @@ class Experiment(Settings):
                 "self_play or that call"
             )
         num_groups(plan, self)
-        if plan.fragment("step").compiled and not self.env_id.startswith(IN_PROGRAMS):
+        if plan.fragment("step").compiled and not backend_of(self.env_id).compiled:
             whole = plan.is_one_program
             what = f"the plan {plan.name!r}" if whole else plan.home("step")
             cure = "take another plan, such as threads" if whole else "leave compiled off"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from srl.algorithms import ALGORITHMS, Algorithm
+from srl.core.backends import backend_of
 from srl.core.console.arguments import wrapped
 from srl.core.errors import UserError, nearest
 from srl.core.field_types import item_count, item_type, read, text_types
@@ -21,7 +22,6 @@ from srl.dataflow.plan import Plan
 from srl.dataflow.plans import PLANS, resolve
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
-from srl.pools.make import functional, threaded
 from srl.pools.python.sources import option_types
 
 T = TypeVar("T")
@@ -264,7 +264,7 @@ def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, l
 
 def _option_types(env: str) -> dict[str, Any]:
     """Gives the known option types of a Python environment; making it reports any error."""
-    if threaded(env) or functional(env):
+    if not backend_of(env).made_by_python:
         return {}
     try:
         return option_types(env)

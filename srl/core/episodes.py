@@ -18,7 +18,6 @@ class EpisodeWindow:
     """The last episodes that ended: agents' returns, lengths, and the environment's statistics."""
 
     def __init__(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
-        """Starts empty."""
         self._specs = specs
         # In zero-sum play the mean return is 0: it is reported by policy, or by team.
         groups = policies if len(policies) > 1 else teams_of(specs.agents, policies).members

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+from srl.core.backends import backend_of
 from srl.core.errors import PlanError
 from srl.dataflow.plan import Divided, Fragment, Plan
 from srl.system.gpus import jax_gpus
@@ -135,13 +136,6 @@ def resolve(plan: Plan | str | None, experiment: Undecided) -> Plan | Literal["a
     return usual(experiment, accelerated=bool(jax_gpus())) if plan is None else plan
 
 
-_NATIVE = "native:"
-IN_PROGRAMS = (_NATIVE, "jax:")
-"""Prefixes of environments that a compiled program can step."""
-_IN_CPP = (_NATIVE, "atari:", "envpool:")
-"""Prefixes of environments that C++ steps, without Python's lock: groups of them overlap."""
-
-
 def usual(experiment: Undecided, *, accelerated: bool) -> Plan:
     """The plan for an experiment that names none; it learns on the accelerator where there is one.
 
@@ -154,13 +148,11 @@ def usual(experiment: Undecided, *, accelerated: bool) -> Plan:
         accelerated: Whether JAX has an accelerator.
     """
     env = experiment.env
-    whole = _pool_id(env).startswith(IN_PROGRAMS)
-    if accelerated and programs_need_cpu(env):
-        whole = False
-    if whole:
+    backend = backend_of(env)
+    if backend.compiled and not (accelerated and programs_need_cpu(env)):
         return fused()
     overlapping = threads()
-    if accelerated and _pool_id(env).startswith(_IN_CPP) and _divides(overlapping, experiment):
+    if accelerated and backend.language == "C++" and _divides(overlapping, experiment):
         return overlapping
     return replicated(learners=1)
 
@@ -180,7 +172,8 @@ def _divides(plan: Plan, experiment: Undecided) -> bool:
 
 def programs_need_cpu(env: Any) -> bool:
     """Tells if a program that steps such environments runs on the CPU alone, as native ones do."""
-    return _pool_id(env).startswith(_NATIVE)
+    backend = backend_of(env)
+    return backend.compiled and backend.language == "C++"
 
 
 def compiles_unrolls(plan: Plan, env: Any) -> bool:
@@ -195,7 +188,7 @@ def compiles_unrolls(plan: Plan, env: Any) -> bool:
         return actors.compiled and not plan.is_one_program
     if set(actors.nodes) != set(_INTERACT) or actors.gpus or (plan.one_process and jax_gpus()):
         return False
-    return _pool_id(env).startswith(IN_PROGRAMS if plan.one_process else _NATIVE)
+    return backend_of(env).compiled if plan.one_process else programs_need_cpu(env)
 
 
 def idle_gpu(plan: Plan, env: Any) -> str:
@@ -206,7 +199,3 @@ def idle_gpu(plan: Plan, env: Any) -> str:
         f"the plan {plan.name} runs on the CPU alone, as a program that steps native environments "
         "does; the GPU is idle: without --plan, or under threads, it acts and learns"
     )
-
-
-def _pool_id(env: Any) -> str:
-    return env if isinstance(env, str) else getattr(env, "pool_id", "")

@@ -67,7 +67,6 @@ class Value:
         name: str = "",
         step: int | None = None,
     ) -> None:
-        """Stands for a value of a kind such as decision, given by `source`, perhaps in a step."""
         self._kind, self._source, self._parts, self._name = kind, source, parts, name or kind
         self._step = step
 

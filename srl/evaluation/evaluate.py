@@ -57,8 +57,7 @@ def evaluate(
         sampled: Draw actions, as training does, in place of taking the most probable ones.
         seed: Of the environments, the drawing, and untrained policies.
         num_envs: Environments stepped together, at most one for each episode.
-        video: Where to film the run's own policies, as .mp4 or .svg;
-            True for the run's `videos/`.
+        video: Films the run's own policies: an .mp4 or .svg, or True for the run's `videos/`.
         video_episodes: How many episodes the film has.
         drawing: Film the environment's drawing in place of its rendering.
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
@@ -71,65 +70,106 @@ def evaluate(
             cannot play here.
     """
     episodes = (3 if live else 100) if episodes is None else episodes
-    expect_number("--episodes", episodes, 1)
-    expect_number("--num-envs", num_envs, 1)
-    expect_number("--video-episodes", video_episodes, 1)
-    expect_number("--seed", seed, 0)
-    if isinstance(video, Path):
-        expect_film(video)
-    elif not video and (drawing or camera):
-        raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
+    _expect_settings(episodes, num_envs, video_episodes, seed, video, camera, drawing=drawing)
     keep_compiled_programs()
-    if experiment is None:
-        folder, resolved = open_run(Path(run_dir), trained=True, trust=trust)
-        experiment = resolved.experiment
-    else:
-        folder = find_run(Path(run_dir), trained=True)
+    folder, experiment = _opened(Path(run_dir), experiment, trust)
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
     with live_pool(experiment) if live else make_group(experiment, min(num_envs, episodes)) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed, trust) if against else None
+        how = camera, "drawing" * drawing, "sampled" * sampled
+        named = _film_in(folder, ours.source["version"], seed, *how)
         if film:
-            how = [camera or "", "drawing" * drawing, "sampled" * sampled]
-            named = _film_in(folder, ours.source["version"], seed, *filter(None, how))
-            file = video if isinstance(video, Path) else named
-            with Stages() as stages:
-                progress = stages.counter("filming", "episodes", video_episodes)
-                film.record(file, ours.player, video_episodes, seed, not sampled, progress)
-        evaluator = Evaluator(
-            pool,
-            episodes,
-            env_seed=environment_seed(seed, "evaluation"),
-            seed=seed,
-            greedy=not sampled,
-            sides=ours.player.teams.members,
-        )
+            video = video if isinstance(video, Path) else named
+            _record(film, video, ours, video_episodes, seed, not sampled)
+        seeds: Any = {"env_seed": environment_seed(seed, "evaluation"), "seed": seed}
+        sides = ours.player.teams.members
+        evaluator = Evaluator(pool, episodes, **seeds, greedy=not sampled, sides=sides)
         settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": not sampled}
-        if experiment.fixed:
-            settings["fixed"] = {
-                pattern: {"run": str(fixed.run), "version": fixed.version}
-                for pattern, fixed in experiment.fixed.items()
-            }
-        if other is None:
-            found, lines = _alone(evaluator, ours)
-        else:
-            settings["against"] = dict(other.source)
-            found, lines = _against(evaluator, ours, other, experiment)
+        found, lines = _played(evaluator, ours, other, experiment, settings)
+    return _results(folder, settings, found, lines, film=str(video) if film else "")
+
+
+def _opened(
+    run_dir: Path, experiment: Experiment | None, trust: bool
+) -> tuple[RunFolder, Experiment]:
+    """Gives a run's folder and its experiment, made again where it is not given."""
+    if experiment is not None:
+        return find_run(run_dir, trained=True), experiment
+    folder, resolved = open_run(run_dir, trained=True, trust=trust)
+    return folder, resolved.experiment
+
+
+def _expect_settings(
+    episodes: int,
+    num_envs: int,
+    video_episodes: int,
+    seed: int,
+    video: Path | bool,
+    camera: str | None,
+    *,
+    drawing: bool,
+) -> None:
+    """Raises UserError for a number out of range, and for settings of a film without one."""
+    numbers = {"episodes": episodes, "num-envs": num_envs, "video-episodes": video_episodes}
+    for name, number in numbers.items():
+        expect_number(f"--{name}", number, 1)
+    expect_number("--seed", seed, 0)
+    if isinstance(video, Path):
+        expect_film(video)
+    elif not video and (drawing or camera):
+        raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
+
+
+def _results(
+    folder: RunFolder,
+    settings: dict[str, Any],
+    found: Mapping[str, Any],
+    lines: list[str],
+    film: str,
+) -> Results:
+    """The results, with the run's newest ratings, and the file of a film if there is one."""
     if rated := newest_ratings(folder.path):
         settings["ratings"] = rated
         lines += ["", ratings_line(rated)]
     if film:
-        settings["video"] = str(file)
-        lines += ["", f"The film is in {file}."]
+        settings["video"] = film
+        lines += ["", f"The film is in {film}."]
     results = Results(settings, **found)
     results.text = "\n".join([*_heading(settings), "", *lines])
     return results
 
 
-def _film_in(folder: RunFolder, version: int, seed: int, *how: str) -> Path:
+def _played(
+    evaluator: Evaluator,
+    ours: Side,
+    other: Side | None,
+    experiment: Experiment,
+    settings: dict[str, Any],
+) -> tuple[dict[str, Any], list[str]]:
+    """Plays; gives the results for JSON and as lines, and completes the settings."""
+    if experiment.fixed:
+        settings["fixed"] = {
+            pattern: {"run": str(fixed.run), "version": fixed.version}
+            for pattern, fixed in experiment.fixed.items()
+        }
+    if other is None:
+        return _alone(evaluator, ours)
+    settings["against"] = dict(other.source)
+    return _against(evaluator, ours, other, experiment)
+
+
+def _record(film: Film, file: Path, ours: Side, episodes: int, seed: int, greedy: bool) -> None:
+    """Films episodes, and shows how far it is."""
+    with Stages() as stages:
+        progress = stages.counter("filming", "episodes", episodes)
+        film.record(file, ours.player, episodes, seed, greedy, progress)
+
+
+def _film_in(folder: RunFolder, version: int, seed: int, *how: str | None) -> Path:
     """The file of a film for which none was given; the same film has the same file."""
-    name = "_".join([f"version_{version}", f"seed_{seed}", *how])
+    name = "_".join([f"version_{version}", f"seed_{seed}", *filter(None, how)])
     return folder.videos / f"{name.replace(':', '_')}.mp4"
 
 

@@ -6,8 +6,6 @@ It reads the run's folder and writes one file there; nothing of the training dep
 from __future__ import annotations
 
 import logging
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,18 +15,14 @@ from srl.config.experiment import Experiment
 from srl.core.episodes import teams_of
 from srl.core.errors import RunError, UserError, explained
 from srl.evaluation.episodes import Episodes, Evaluator, Player, estimates
+from srl.evaluation.playing import keep_playing, one_thread_pool
 from srl.evaluation.video import Film
 from srl.loop.acting.trained import acting_policy_set, trained_policies
 from srl.loop.seeds import environment_seed
-from srl.pools import make_pool
-from srl.pools.make import threaded
 from srl.record.run_record import RunFolder, films, remove_unfinished_films
 from srl.record.versions import OFFERED, Versions
-from srl.run.folder import recorded_experiment
-from srl.system.background.cpu_limit import CpuLimit, cores_granted
-from srl.system.background.priority import keep_to_one_thread, log_as
+from srl.system.background.cpu_limit import CpuLimit
 from srl.system.background.process import URGENT
-from srl.system.compilation import keep_compiled_programs
 
 logger = logging.getLogger(__name__)
 
@@ -45,43 +39,26 @@ def main(argv: Sequence[str]) -> int:
         argv: The folder, and URGENT if it need not rest.
 
     Returns:
-        The exit code: 2 for an error that another start would not mend.
+        The exit code: 2 for an error that another start would not fix.
     """
-    folder = Path(argv[0])
-    log_as("evaluator")
-    try:
-        experiment = recorded_experiment(folder)
-        settings = experiment.evaluation
-        assert settings is not None
-        share = 1.0 if URGENT in argv else settings.share
-        cpu_limit = CpuLimit(share, cores_granted())
-        keep_compiled_programs()
-        keep_to_one_thread()
-        with _Evaluating(folder, experiment, cpu_limit) as evaluating:
-            while True:
-                if not evaluating.play():
-                    time.sleep(_POLL_SECONDS)
-                cpu_limit.rest()
-    except UserError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+
+    def share(experiment: Experiment) -> float:
+        assert experiment.evaluation is not None
+        return 1.0 if URGENT in argv else experiment.evaluation.share
+
+    return keep_playing("evaluator", Path(argv[0]), _Evaluating, share, _POLL_SECONDS)
 
 
 class _Evaluating:
     """Evaluates one version after another, on the same environments."""
 
     def __init__(self, folder: Path, experiment: Experiment, cpu_limit: CpuLimit) -> None:
-        """Makes environments; compiles nothing yet."""
         assert experiment.evaluation is not None
         self._settings = settings = experiment.evaluation
         self._versions, self._cpu_limit = Versions(folder), cpu_limit
         env = settings.environment(experiment.env)
-        self._environments = make_pool(
-            env,
-            min(settings.episodes, _MOST_ENVIRONMENTS),
-            threads=1 if threaded(env) else 0,
-            action_repeat=experiment.action_repeat,
-        )
+        num_envs = min(settings.episodes, _MOST_ENVIRONMENTS)
+        self._environments = one_thread_pool(env, num_envs, experiment.action_repeat)
         self._specs = specs = self._environments.specs
         self._policy_set = acting_policy_set(
             experiment.algorithm, experiment.policies, specs, experiment.num_envs
@@ -94,10 +71,8 @@ class _Evaluating:
         remove_unfinished_films(self._run)
         self._evaluators = {name: self._evaluator(greedy) for name, greedy in self._ways()}
 
-    def __enter__(self) -> _Evaluating:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Frees the environments."""
         self._environments.close()
 
     def _ways(self) -> Iterator[tuple[str, bool]]:

@@ -7,29 +7,23 @@ folder and writes one file there; nothing of the training depends on it.
 from __future__ import annotations
 
 import logging
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from srl.config.experiment import Experiment
-from srl.core.errors import RunError, UserError
+from srl.core.errors import RunError
 from srl.core.lazy import jax
 from srl.evaluation.episodes import Evaluator, Player
+from srl.evaluation.playing import keep_playing, one_thread_pool
 from srl.loop.policy_set import PolicySet
 from srl.loop.seeds import environment_seed
 from srl.loop.self_play.pairings import sides_of
-from srl.pools import make_pool
-from srl.pools.make import threaded
 from srl.record.opponent_pool import OpponentPool
 from srl.record.ratings import Match, read_matches, write_ratings
 from srl.record.results import scores_of
-from srl.run.folder import recorded_experiment
-from srl.system.background.cpu_limit import CpuLimit, cores_granted
-from srl.system.background.priority import keep_to_one_thread, log_as
-from srl.system.compilation import keep_compiled_programs
+from srl.system.background.cpu_limit import CpuLimit
 
 logger = logging.getLogger(__name__)
 
@@ -42,35 +36,23 @@ def main(argv: Sequence[str]) -> int:
     """Rates the versions of the run in a folder until the parent ends.
 
     Returns:
-        The exit code: 2 for an error that another start would not mend.
+        The exit code: 2 for an error that another start would not fix.
     """
-    folder = Path(argv[0])
-    log_as("rater")
-    try:
-        experiment = recorded_experiment(folder)
+
+    def share(experiment: Experiment) -> float:
         assert experiment.self_play is not None
-        cpu_limit = CpuLimit(experiment.self_play.evaluate, cores_granted())
-        keep_compiled_programs()
-        keep_to_one_thread()
-        rater = Rater(folder, experiment, cpu_limit)
-    except UserError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    while True:
-        if not rater.play():
-            time.sleep(_POLL_SECONDS)
-        cpu_limit.rest()
+        return experiment.self_play.evaluate
+
+    return keep_playing("rater", Path(argv[0]), Rater, share, _POLL_SECONDS)
 
 
 class Rater:
     """Plays one match after another."""
 
     def __init__(self, folder: Path, experiment: Experiment, cpu_limit: CpuLimit) -> None:
-        """Makes environments; compiles nothing yet."""
         self._folder, self._seed, self._cpu_limit = folder, experiment.seed, cpu_limit
-        threads = 1 if threaded(experiment.env) else 0
-        environments = make_pool(
-            experiment.env, _EPISODES, threads=threads, action_repeat=experiment.action_repeat
+        self._environments = environments = one_thread_pool(
+            experiment.env, _EPISODES, experiment.action_repeat
         )
         specs = environments.specs
         self._sides = sides_of(specs.agents)
@@ -83,6 +65,10 @@ class Rater:
         )
         self._pool = OpponentPool(folder)
         self._damaged: set[int] = set()
+
+    def close(self) -> None:
+        """Frees the environments."""
+        self._environments.close()
 
     def play(self) -> bool:
         """Lets a pair play that has played least, and writes all ratings; False if there is none.

@@ -18,6 +18,7 @@ import numpy as np
 
 from srl.config.built_in_envs import config_class
 from srl.config.experiment import Experiment
+from srl.core.backends import backend_of
 from srl.core.episodes import kinds_of
 from srl.core.errors import RunError, UserError
 from srl.core.types import Specs, Timestep
@@ -25,7 +26,6 @@ from srl.evaluation.episodes import Evaluator, Player
 from srl.loop.seeds import environment_seed
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.config import Painter
-from srl.pools.make import functional, threaded
 from srl.pools.python.sources import UnknownOption
 from srl.record.files import expect_place, replacing
 
@@ -223,7 +223,7 @@ def live_pool(experiment: Experiment) -> Pool:
         raise UserError("--live: this machine has no display; --video films episodes")
     name = str(getattr(experiment.env, "pool_id", experiment.env))
     copied = name.removeprefix(_NATIVE) in gymnasium.registry
-    if (threaded(experiment.env) or functional(experiment.env)) and not copied:
+    if not backend_of(experiment.env).made_by_python and not copied:
         raise UserError(f"--live: {name} has no window; --video or srl watch may show it")
     pictures = _OwnPictures(experiment.env)
     modes = _metadata(pictures.env).get("render_modes")

@@ -71,25 +71,21 @@ def watch(
     with make_pool(experiment.env, 1, threads=1, action_repeat=repeat) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed, trust) if against else None
+        env_seed, sides = environment_seed(seed, "evaluation"), ours.player.teams.members
         evaluator = Evaluator(
-            *(pool, 1),
-            env_seed=environment_seed(seed, "evaluation"),
-            seed=seed,
-            greedy=not sampled,
-            sides=ours.player.teams.members,
+            *(pool, 1), env_seed=env_seed, seed=seed, greedy=not sampled, sides=sides
         )
-        played: list[dict[str, Any]] = []
-        for title, sides in _lineups(ours, other):
-            with Stages() as stages:
-                progress = stages.counter("playing", f"episodes {title}".strip(), episodes)
-                shown = list(_play(evaluator, pool, recorder, sides, episodes, progress))
-            played += [{"title": title, **episode} for episode in shown]
         data = {
             "title": experiment.name,
             "about": _about(ours, seed),
             "agents": pool.specs.agents,
-            "episodes": played,
+            "episodes": [],
         }
+        for title, sides in _lineups(ours, other):
+            with Stages() as stages:
+                progress = stages.counter("playing", f"episodes {title}".strip(), episodes)
+                shown = list(_play(evaluator, pool, recorder, sides, episodes, progress))
+            data["episodes"] += [{"title": title, **episode} for episode in shown]
     write_output(out, page(recorder.script, data).encode())
     return out
 

@@ -14,7 +14,6 @@ class HookAnswers:
     """Asks the hooks once for each event, however often a worker sends it."""
 
     def __init__(self, hooks: Asking) -> None:
-        """Takes the hooks, which run in this process."""
         self._hooks = hooks
         self._last: tuple[tuple[int, int], Message] | None = None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from srl.config.experiment import Experiment
@@ -23,6 +25,7 @@ from srl.run.terminal import (
     DONE,
     FAILED,
     INTERRUPTED,
+    End,
     OnFailure,
     Stop,
     TimeLimit,
@@ -76,6 +79,19 @@ def train(
         return train_in_processes(
             experiment, folder, resume=resume, quiet=quiet, on_failure=on_failure
         )
+    return _train_here(experiment, folder, trainer, on_failure, resume=resume, quiet=quiet)
+
+
+def _train_here(
+    experiment: Experiment,
+    folder: RunFolder,
+    trainer: Training | None,
+    on_failure: OnFailure,
+    *,
+    resume: bool,
+    quiet: bool,
+) -> int:
+    """Runs an experiment in this process; see `train`."""
     stop, limit = Stop(quiet=quiet), TimeLimit(experiment.minutes)
     show = _TerminalShow(experiment, stop, quiet)
     with (
@@ -97,34 +113,16 @@ def train(
             show.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
         show.display.header(folder)
-        if idle := idle_gpu(plan, experiment.env):
+        if idle := idle_gpu(experiment.settled_plan, experiment.env):
             show.say(idle)
         try:
             expect_devices()
-            crash = CrashReporter(folder.path, WORKER, _after_a_crash(experiment))
-
-            def ending() -> str:
-                crash.expect_end()
-                end(INTERRUPTED)
-                return resume_hint(folder) or (
-                    f"; there is no checkpoint yet: `srl resume {shown(folder)}` begins anew"
-                )
-
-            watchdog = Watchdog(
-                experiment.heartbeat_seconds,
-                folder.log(WORKER),
-                stop,
-                show.say,
-                awaited=lambda: run.trainer.awaited,
-                ending=ending,
-                beat=crash.beat,
-            )
-            with run, crash, watchdog as show.watch:
+            with run, _watched(run, show, stop, end):
                 run.start(resume=resume)
                 with processes_beside(experiment, folder.path, show.say):
                     run.loop()
-                if trainer.account:
-                    show.say(trainer.account)
+                if trainer.environments.account:
+                    show.say(trainer.environments.account)
             if hooks.failure is not None:
                 raise hooks.failure
         except UserError:
@@ -144,6 +142,32 @@ def train(
         )
         show.say(text)
         return end(code, reason)
+
+
+@contextlib.contextmanager
+def _watched(run: Run, show: _TerminalShow, stop: Stop, end: End) -> Iterator[None]:
+    """Reports crashes of this process, and hangs of the run, while this is entered."""
+    experiment, folder = run.experiment, RunFolder(run.folder)
+    crash = CrashReporter(folder.path, WORKER, _after_a_crash(experiment))
+
+    def ending() -> str:
+        crash.expect_end()
+        end(INTERRUPTED)
+        return resume_hint(folder) or (
+            f"; there is no checkpoint yet: `srl resume {shown(folder)}` begins anew"
+        )
+
+    watchdog = Watchdog(
+        experiment.heartbeat_seconds,
+        folder.log(WORKER),
+        stop,
+        show.say,
+        awaited=lambda: run.trainer.environments.awaited,
+        ending=ending,
+        beat=crash.beat,
+    )
+    with crash, watchdog as show.watch:
+        yield
 
 
 def _after_a_crash(experiment: Experiment) -> str:
@@ -167,9 +191,11 @@ class _TerminalShow:
 
     def __init__(self, experiment: Experiment, stop: Stop, quiet: bool) -> None:
         self.display = Display(experiment, stopping=lambda: stop.requested, quiet=quiet)
-        self.start = self.display.start
         self.say, self.close = self.display.say, self.display.close
         self.watch: Watchdog | None = None
+
+    def start(self, trainer: Training) -> None:
+        self.display.start(trainer.learner.progress, trainer.learner)
 
     def stage(self, stage: Stage) -> None:
         if self.watch:
@@ -184,8 +210,9 @@ class _TerminalShow:
     def tick(self, trainer: Training, now: float) -> None:
         if self.watch:
             self.watch.updated()
-        self.display.tick(trainer, now)
+        self.display.tick(trainer.learner.progress, now)
 
     def report(self, trainer: Training, report: dict[str, Any]) -> None:
-        self.display.report(trainer, report)
-        logger.info("update %d: %s", trainer.updates, self.display.summary(report))
+        counts = trainer.learner.progress
+        self.display.report(counts, report)
+        logger.info("update %d: %s", counts.updates, self.display.summary(report))

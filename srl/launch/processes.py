@@ -106,24 +106,11 @@ def train_in_processes(
             hooks=hooks.asking,
             all_that_step=why_all_that_step(experiment),
         )
-
-        def asked_to_stop() -> bool:
-            screen.look(controller)
-            return stop.requested or (limit.passed and controller.trained)
-
         try:
             with contextlib.closing(controller), contextlib.closing(screen.display):
-                if hosts is None:  # else each host looks at its own
-                    expect_open_files(plan, num_groups(plan, experiment))
-                try:
-                    evaluates = hosts is None  # else a host of its own does
-                    with processes_beside(experiment, folder.path, screen.say, evaluates=evaluates):
-                        controller.run(asked_to_stop, patient=lambda: not stop.requested)
-                    if hooks.failure is not None:
-                        raise hooks.failure
-                finally:
-                    for line in controller.account():
-                        screen.say(line)
+                _run(controller, experiment, folder, screen, stop, limit, here=hosts is None)
+            if hooks.failure is not None:
+                raise hooks.failure
         except UserError:
             if not resume and not screen.display.folder_shown and hosts is None:
                 folder.discard()
@@ -136,15 +123,56 @@ def train_in_processes(
             end(FAILED, error)
             on_failure(error, folder, WORKER, "the run")
             return FAILED
-        early = controller.interrupted or hooks.stopped
-        code, text, reason = ending_of(
-            folder,
-            finished=not early or bool(finished(experiment, checkpoints)),
-            by_hook=not controller.interrupted,
-            out_of_time=None if stop.requested else limit,
-        )
+        code, text, reason = _ending(controller, experiment, folder, hooks, stop, limit)
         screen.say(text)
         return end(code, reason)
+
+
+def _run(
+    controller: Controller,
+    experiment: Experiment,
+    folder: RunFolder,
+    screen: _Screen,
+    stop: Stop,
+    limit: TimeLimit,
+    *,
+    here: bool,
+) -> None:
+    """Runs the workers and the background processes to the end.
+
+    Unless all workers are `here`, each host looks at its own limits, and one of them evaluates.
+    """
+
+    def asked_to_stop() -> bool:
+        screen.look(controller)
+        return stop.requested or (limit.passed and controller.trained)
+
+    if here:
+        expect_open_files(experiment.settled_plan, num_groups(experiment.settled_plan, experiment))
+    try:
+        with processes_beside(experiment, folder.path, screen.say, evaluates=here):
+            controller.run(asked_to_stop, patient=lambda: not stop.requested)
+    finally:
+        for line in controller.account():
+            screen.say(line)
+
+
+def _ending(
+    controller: Controller,
+    experiment: Experiment,
+    folder: RunFolder,
+    hooks: Hooks,
+    stop: Stop,
+    limit: TimeLimit,
+) -> tuple[int, str, str]:
+    """Gives the exit code of a run without an error, the line that says so, and the reason."""
+    early = controller.interrupted or hooks.stopped
+    return ending_of(
+        folder,
+        finished=not early or bool(finished(experiment, Checkpoints(folder.checkpoints))),
+        by_hook=not controller.interrupted,
+        out_of_time=None if stop.requested else limit,
+    )
 
 
 class _Screen:

@@ -14,7 +14,6 @@ class WaitingWorkers:
     """A queue for each fragment, in the order of replicas, and workers with a later turn."""
 
     def __init__(self) -> None:
-        """Has nobody."""
         self._later: list[tuple[float, int, Member]] = []  # a heap by time
         self._ready: dict[str, list[tuple[int, Member]]] = {}  # heaps by number
         self._numbers: set[int] = set()  # of all these

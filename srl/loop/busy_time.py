@@ -23,7 +23,6 @@ class BusyTime:
     """
 
     def __init__(self) -> None:
-        """Begins without threads of this process."""
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = defaultdict(float)
         self._threads = 0

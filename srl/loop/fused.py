@@ -17,8 +17,9 @@ from srl.core.types import Array, Decision, Metrics, Specs, Timestep, Tree, Unro
 from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.trace import Value
+from srl.loop.binding import batch_specs, run_key
 from srl.loop.devices import program_device
-from srl.loop.learning.learner import Learner, Settings, batch_specs, run_key
+from srl.loop.learning.learner import Learner, Settings
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import changed
 from srl.loop.seeds import environment_seed
@@ -36,7 +37,6 @@ class Fused(Training):
     environments: CompiledLoop
 
     def __init__(self, experiment: Experiment) -> None:
-        """Takes the experiment; `start` does the work."""
         loop = CompiledLoop(experiment)
         super().__init__(experiment, loop, lambda learner: loop)
 

@@ -252,11 +252,7 @@ class PolicySet:
         Returns:
             The decision of all B slots.
         """
-        clocks = jnp.broadcast_to(clock, slots.shape)
-        keys = jax.vmap(
-            lambda clock, slot: jax.random.fold_in(jax.random.fold_in(key, clock), slot)
-        )
-        keys, numbers = keys(clocks, slots), self._numbers(slots)
+        keys, numbers = _slot_keys(key, clock, slots), self._numbers(slots)
         decisions: list[tuple[tuple[int, ...], Decision]] = []
         following: dict[str, Tree] = {}
         for name, instance in self.instances.items():
@@ -392,3 +388,11 @@ class PolicySet:
         order = np.argsort(np.concatenate([own for own, _ in parts]))
         joined = jnp.concatenate(split, axis=1).take(jnp.asarray(order), axis=1)
         return joined.reshape(-1, *joined.shape[2:])
+
+
+def _slot_keys(key: Array, clock: Array, slots: Array) -> Array:
+    """Folds a key for each slot from (key, clock, slot)."""
+    clocks = jnp.broadcast_to(clock, slots.shape)
+    return jax.vmap(lambda clock, slot: jax.random.fold_in(jax.random.fold_in(key, clock), slot))(
+        clocks, slots
+    )

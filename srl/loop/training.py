@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from srl.config.experiment import Experiment
 from srl.core.errors import RunError
-from srl.core.types import Specs, Tree
+from srl.core.types import Tree
 from srl.loop.busy_time import SecondsByKind
 from srl.loop.garbage import no_garbage_collection
 from srl.loop.learning.learner import Learner
@@ -25,7 +25,6 @@ from srl.loop.xla_threads import choose_for_learning
 from srl.record.block_files import Files
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
-from srl.tracking.tracker import Histogram
 
 _ACTING = ("params", "n", "observations", "values")
 """Parts of a learner's state, where it has them: all parameters, and normalisers."""
@@ -58,6 +57,8 @@ class Training:
     chooses_opponents = True
     """True if past versions, if any play, are chosen here; else they come with the state."""
 
+    learner: Learner
+    """The learning half's state, from `start` on."""
     neighbours = 1
     """Workers like this one that share the memory of this host, itself among them."""
 
@@ -80,7 +81,6 @@ class Training:
         self.alive: Callable[[], None] = lambda: None
         """Called when there is progress: before each step of environments here, or each compiled
         unroll."""
-        self._maybe_learner: Learner | None = None
 
     @no_garbage_collection()
     def start(self) -> None:
@@ -93,7 +93,7 @@ class Training:
         if environments.calls_one_program:
             num_envs = len(slots) // len(specs.agents)
             choose_for_learning(experiment, specs, num_envs)
-        self._maybe_learner = learner = Learner(experiment, specs, environments.worker, slots)
+        self.learner = learner = Learner(experiment, specs, environments.worker, slots)
         learner.neighbours = self.neighbours
         if self.chooses_opponents:
             learner.add_opponents(self.folder, writes=environments.replica == 0)
@@ -124,127 +124,50 @@ class Training:
             return False
         return True
 
-    @property
-    def _learner(self) -> Learner:
-        assert self._maybe_learner is not None, "start() comes first"
-        return self._maybe_learner
-
-    @property
-    def parameters(self) -> Mapping[str, int]:
-        """Numbers in each policy's networks."""
-        return self._learner.parameters
-
-    @property
-    def specs(self) -> Specs:
-        """The specs of the environments."""
-        return self._learner.policy_set.specs
-
-    @property
-    def agents(self) -> Mapping[str, tuple[str, ...]]:
-        """The agents that follow each policy."""
-        return self._learner.agents
-
-    @property
-    def env_steps(self) -> int:
-        """Steps that environments have done."""
-        return self._learner.progress.env_steps
-
-    @property
-    def agent_steps(self) -> int:
-        """Steps that agents have done."""
-        return self._learner.progress.agent_steps
-
-    @property
-    def updates(self) -> int:
-        """Finished calls of `learn`."""
-        return self._learner.progress.updates
-
-    @property
-    def resumes_exactly(self) -> bool:
-        """False where environments cannot be saved and restart their episodes."""
-        return self.environments.resumes_exactly
-
     def agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
         """Gives the actions to take now: with other replicas, those wanted by any an update ago."""
-        sharded = self._learner.sharded
-        if sharded is None or self.replicas == 1:
+        sharded = self.learner.sharded
+        if sharded is None or self.learner.progress.replicas == 1:
             return stop, save
         stop, save = sharded.agree(stop, save)
         return stop, save
 
-    @property
-    def settings(self) -> dict[str, float]:
-        """The algorithm's adjustable settings, as they are now."""
-        return self._learner.settings
-
-    @property
-    def changed_settings(self) -> dict[str, float]:
-        """The adjustable settings that are not as the experiment has them."""
-        return self._learner.changed_settings
-
-    def change(self, settings: Mapping[str, float]) -> None:
-        """Changes adjustable settings from the next update on; all replicas do it at the same."""
-        self._learner.change(settings)
-
-    @property
-    def replicas(self) -> int:
-        """Processes that learn together."""
-        return self._learner.progress.replicas
-
-    @property
-    def awaited(self) -> str:
-        """The event waited for now, such as "environments 0 to 7 to step", where that is known."""
-        return self.environments.awaited
-
-    @property
-    def account(self) -> str:
-        """The account of all unrolls, where they pass a stream in this process."""
-        return self.environments.account
-
     def add_seconds(self, seconds: SecondsByKind) -> None:
         """Adds to the next report what workers elsewhere spend their time on; any thread may."""
         for kind, own in seconds.items():
-            self._learner.progress.busy[kind].add(own)
+            self.learner.progress.busy[kind].add(own)
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        changed = {f"settings/{name}": x for name, x in self._learner.moving_settings.items()}
-        return {**self._learner.progress.report(), **changed, **self.environments.report()}
-
-    def histograms(self) -> dict[str, Histogram]:
-        """Gives histograms of parameters, gradients and actions, as `tracking.histograms` asks."""
-        return self._learner.histograms()
-
-    def check(self) -> None:
-        """Raises RunError if training has diverged since the last report."""
-        self._learner.progress.check()
+        changed = {f"settings/{name}": x for name, x in self.learner.moving_settings.items()}
+        return {**self.learner.progress.report(), **changed, **self.environments.report()}
 
     def state(self) -> Tree:
         """Gives everything that the rest of the run depends on; all replicas call it together."""
         states = self.environments.states()
         body = pack({str(group): state for group, state in states.items()})
-        if self.replicas > 1:
+        if self.learner.progress.replicas > 1:
             parts = [unpack(part.copy(), STATE_BYTES) for part in gathered(body)]
             body = pack({group: state for part in parts for group, state in part.items()})
-        return {**self._learner.state(), "environments": body}
+        return {**self.learner.state(), "environments": body}
 
     def acting_state(self) -> Tree:
         """Gives the part of `state` that acting needs, and an export holds."""
         return {
             "learners": {
                 name: {part: x for part, x in state._asdict().items() if part in _ACTING}
-                for name, state in self._learner.states.items()
+                for name, state in self.learner.states.items()
             }
         }
 
     def restore(self, tree: Tree) -> None:
         """Goes on from a saved state, of whichever plan."""
-        self._learner.restore(tree)
-        if self.replicas > 1:
+        self.learner.restore(tree)
+        if self.learner.progress.replicas > 1:
             self._expect_equal_versions()
         states = unpack(np.ascontiguousarray(tree["environments"]), STATE_BYTES)
         self.environments.restore({int(group): state for group, state in states.items()})
-        self._learner.progress.restart_clock()
+        self.learner.progress.restart_clock()
 
     def save_replays(self, folder: Path) -> dict[str, str]:
         """Writes what is new in the replays; all replicas call it together, after `state`.
@@ -258,8 +181,8 @@ class Training:
         Raises:
             Unwritable: If one of the replicas cannot write.
         """
-        saved = self._learner.save_replays(folder, lambda: self.alive())
-        if self.replicas == 1 or not self.remembers:
+        saved = self.learner.save_replays(folder, lambda: self.alive())
+        if self.learner.progress.replicas == 1 or not self.learner.replay_bytes:
             return Saved.whole([saved])
         return Saved.whole([Saved.from_bytes(part) for part in gathered(saved.to_bytes())])
 
@@ -270,29 +193,15 @@ class Training:
             folder: Of the files.
             files: What the checkpoint lists.
         """
-        self._learner.restore_replays(folder, files, lambda: self.alive())
-
-    @property
-    def remembers(self) -> bool:
-        """True if there are replays."""
-        return self.replay_bytes > 0
-
-    @property
-    def replay_bytes(self) -> int:
-        """The size of all replays, wherever they are."""
-        return self._learner.replay_bytes
+        self.learner.restore_replays(folder, files, lambda: self.alive())
 
     def _expect_equal_versions(self) -> None:
         """Raises RunError if one replica could not read the checkpoint that another one has."""
-        parts = gathered(np.array([self.updates], np.int64).view(np.uint8))
+        parts = gathered(np.array([self.learner.progress.updates], np.int64).view(np.uint8))
         versions = sorted({int(part.copy().view(np.int64)[0]) for part in parts})
         if len(versions) > 1:
             read = " and ".join(map(str, versions))
             raise RunError(f"learners have read different checkpoints: {read}; one is damaged")
-
-    def finish(self) -> None:
-        """Notifies all that make unrolls that no further one is wanted."""
-        self.environments.finish()
 
     def close(self) -> None:
         """Lets go of all that was made."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -62,7 +62,6 @@ def write_onnx(
         UserError: If jax2onnx is not installed or too old for this JAX, or a policy computes what
             it cannot translate, or the file cannot be written.
     """
-    ir, passes, to_onnx = _jax2onnx()
     (batch,) = jax.export.symbolic_shape(BATCH)
     leaves, start = space_tree(space), instance.initial_memory(1)
     observation = map_tree(
@@ -84,19 +83,7 @@ def write_onnx(
     inputs = leaves_of((observation, memory))
     outputs = list(jax.eval_shape(act, *inputs))
     try:
-        with _quiet():
-            model = to_onnx(
-                lambda *inputs: tuple(act(*inputs)[name] for name in outputs),
-                inputs,
-                model_name="policy",
-                input_names=names,
-                output_names=outputs,
-                return_mode="ir",
-            )
-            # The action and what it follows from come of the same network.
-            passes.DeduplicateInitializersPass(size_limit=2**31)(model)
-            passes.CommonSubexpressionEliminationPass()(model)
-            passes.RemoveUnusedNodesPass()(model)
+        model = _translated(act, inputs, names, outputs)
     except NotImplementedError as error:
         raise UserError(
             f"the policy cannot be written as ONNX: {error}; write {output.stem}.safetensors, or "
@@ -108,7 +95,28 @@ def write_onnx(
             f"{output.stem}.safetensors, or install an older JAX: pip install 'jax<0.12'"
         ) from error
     model.metadata_props.update(metadata)
-    write_output(output, ir.to_proto(model).SerializeToString())
+    write_output(output, _jax2onnx()[0].to_proto(model).SerializeToString())
+
+
+def _translated(
+    act: Callable[..., dict[str, Array]], inputs: list[Any], names: list[str], outputs: list[str]
+) -> Any:
+    """Gives the graph of a function, for inputs of these shapes and names."""
+    _, passes, to_onnx = _jax2onnx()
+    with _quiet():
+        model = to_onnx(
+            lambda *inputs: tuple(act(*inputs)[name] for name in outputs),
+            inputs,
+            model_name="policy",
+            input_names=names,
+            output_names=outputs,
+            return_mode="ir",
+        )
+        # The action and what it follows from come of the same network.
+        passes.DeduplicateInitializersPass(size_limit=2**31)(model)
+        passes.CommonSubexpressionEliminationPass()(model)
+        passes.RemoveUnusedNodesPass()(model)
+    return model
 
 
 def _named(name: str, tree: Tree) -> dict[str, Array]:

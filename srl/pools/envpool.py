@@ -26,6 +26,7 @@ from srl.pools.envpool_specs import (
     space_of,
 )
 from srl.pools.exclusive import ExclusivePool, exclusive
+from srl.pools.memory_check import check_memory_by_sample
 from srl.pools.pool import as_actions, checked_seed
 from srl.pools.python.own_options import names_in
 from srl.pools.timestep_arrays import Row, empty_observation
@@ -407,3 +408,16 @@ def _copied(timestep: Timestep, into: Row | None, places: Any = ...) -> Timestep
 
 def _arrays(timestep: Timestep) -> list[np.ndarray]:
     return [*leaves_of(timestep.observation), *timestep[1:]]
+
+
+def make(
+    source: str,
+    num_envs: int,
+    options: dict[str, Any],
+    batch_size: int | None = None,
+    threads: int = 0,
+) -> EnvpoolPool:
+    """Makes a pool of an id; see `make_pool`."""
+    name = source.partition(":")[2]
+    check_memory_by_sample(source, num_envs, lambda n: EnvpoolPool(name, n, n, 1, options))
+    return EnvpoolPool(name, num_envs, batch_size or num_envs, threads, options)

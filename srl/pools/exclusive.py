@@ -41,7 +41,6 @@ class ExclusivePool(Pool):
     """The prefix of the name in messages."""
 
     def __init__(self, name: str, num_envs: int, batch_size: int) -> None:
-        """Takes the sizes; the environments are the subclass's."""
         self.name = name
         self.num_envs, self.batch_size = num_envs, batch_size
         self._in_use = threading.Lock()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 
 from srl.core.errors import UserError
+from srl.pools.pool import Pool
 from srl.system.shared_memory import available_bytes, size_text
 
 SAMPLE = 64
@@ -25,7 +27,6 @@ class Growth:
     """
 
     def __init__(self) -> None:
-        """Measures the present use."""
         gc.collect()
         self._before = resident_bytes(), _object_bytes()
 
@@ -71,3 +72,23 @@ def check_memory(name: str, num_envs: int, grown: int, made: int) -> None:
         f"{size_text(each)} each by the first {made}, but {free} are available to it; "
         f"there is room for about {int(available / each):,}: give fewer as num_envs"
     )
+
+
+def check_memory_by_sample(name: str, num_envs: int, make: Callable[[int], Pool]) -> None:
+    """Makes and resets a few environments, to check that memory holds them all.
+
+    Args:
+        name: Of the environment.
+        num_envs: Of the whole pool.
+        make: Makes a pool of so many on one thread.
+
+    Raises:
+        UserError: As `check_memory`.
+    """
+    if num_envs <= SAMPLE:
+        return
+    with make(1):  # what the first one loads is there for all
+        growth = Growth()
+        with make(SAMPLE) as some:
+            some.reset(seed=0)
+            check_memory(name, num_envs, growth.nbytes, SAMPLE)

@@ -27,7 +27,6 @@ class OpponentPool:
     """The pool of one run; a version is the number of updates done."""
 
     def __init__(self, run: Path) -> None:
-        """Looks into the run's folder; the first `write` makes the pool's."""
         self.folder = run / FOLDER
 
     def versions(self) -> list[int]:

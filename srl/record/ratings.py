@@ -46,7 +46,6 @@ class Payoff:
     """The results of all matches so far: (games, points), where a draw is half a point."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self.results: dict[Match, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
 
     def add(self, match: Match, scores: np.ndarray) -> None:

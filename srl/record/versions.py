@@ -34,7 +34,6 @@ class Versions:
     """The version that is offered by one run, and its result."""
 
     def __init__(self, run: Path) -> None:
-        """Looks into the run's folder; the first `clear` makes the folder for the files."""
         self._folder = run / "evaluation"
         self._offered = self._folder / f"{OFFERED}{array_file.SUFFIX}"
         self._result, self._urgent = self._folder / "result.json", self._folder / "urgent"

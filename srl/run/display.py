@@ -129,38 +129,37 @@ class Display:
             self._noted, self._next_note = (stage, details), now + _NOTE_SECONDS
             note_stage(self._folder.path, stage, details)
 
-    def start(self, trainer: Any) -> None:
-        """Shows the policies that are trained, and the bar."""
+    def start(self, counts: Any, learner: Any = None) -> None:
+        """Shows the learner's policies, where it is in this process, and the bar."""
         self._show_folder()
-        parameters: Mapping[str, int] = getattr(trainer, "parameters", {})
-        for policy, count in parameters.items():
-            agents = getattr(trainer, "agents", {}).get(policy, ())
+        for policy, count in learner.parameters.items() if learner else ():
+            agents = learner.agents[policy]
             names = f" ({', '.join(agents)})" if len(agents) > 1 else ""
             self._line("policy", f"{policy}{names}: {count:,} parameters")
-        self._begin = (time.monotonic(), self._done(trainer))
+        self._begin = (time.monotonic(), self._done(counts))
         if self._console.is_terminal:
             self._stages.end()
-            counts = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}")
-            columns = (BarColumn(), counts, TimeRemainingColumn(compact=True))
+            texts = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}")
+            columns = (BarColumn(), texts, TimeRemainingColumn(compact=True))
             self._progress = _Bar(*columns, console=self._console, auto_refresh=False)
             total = self._experiment.updates or self._experiment.env_steps
             self._progress.add_task(self._unit, total=total, completed=self._begin[1])
             self._progress.start()
 
-    def tick(self, trainer: Any, now: float) -> None:
+    def tick(self, counts: Any, now: float) -> None:
         """Moves the bar, a few times a second; shows updates until there is a report."""
-        self.updates = trainer.updates
+        self.updates = counts.updates
         self.stage(Stage.STEPPING)
         if self._progress is not None and now >= self._next_refresh:
             self._next_refresh = now + _REFRESH_SECONDS
             task = self._progress.task_ids[0]
-            self._progress.update(task, completed=self._done(trainer), refresh=True)
+            self._progress.update(task, completed=self._done(counts), refresh=True)
 
-    def report(self, trainer: Any, report: Mapping[str, Any]) -> None:
+    def report(self, counts: Any, report: Mapping[str, Any]) -> None:
         """Shows a report."""
         self._awaits_report = False
         self._stages.end()
-        done = self._done(trainer)
+        done = self._done(counts)
         if self._progress is not None:
             task = self._progress.task_ids[0]
             text = f"{self._unit}  {self._numbers(report)}"
@@ -203,8 +202,8 @@ class Display:
     def _unit(self) -> str:
         return "env steps" if self._experiment.updates is None else "updates"
 
-    def _done(self, trainer: Any) -> int:
-        return trainer.env_steps if self._experiment.updates is None else trainer.updates
+    def _done(self, counts: Any) -> int:
+        return counts.env_steps if self._experiment.updates is None else counts.updates
 
     def _line(self, name: str, text: str) -> None:
         self.say(f"{name:<12} {text}")

@@ -85,11 +85,7 @@ class Evaluations:
         """
         if (self._offer is not None and not urgent) or self._versions.given_up:
             return
-        counts = {
-            "env_steps": int(trainer.env_steps),
-            "agent_steps": int(trainer.agent_steps),
-            "updates": int(trainer.updates),
-        }
+        counts = trainer.learner.progress.counts
         arrays = copied_leaves(trainer.acting_state())
         texts = {name: json.dumps(count) for name, count in counts.items()}
         identity = self._thread.submit(self._versions.offer, arrays, texts, urgent=urgent)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from srl.config.experiment import Experiment
 from srl.core.errors import Unwritable
+from srl.loop.learning.progress import Progress
 from srl.loop.stage import Stage
 from srl.loop.training import Training
 from srl.record.checkpoint import Checkpoints
@@ -98,6 +99,11 @@ class Run:
         self._stack.enter_context(closing(self.checkpoints))
         self._stack.enter_context(closing(trainer))
 
+    @property
+    def progress(self) -> Progress:
+        """The counters of steps and updates."""
+        return self.trainer.learner.progress
+
     def __enter__(self) -> Run:
         return self
 
@@ -115,14 +121,14 @@ class Run:
             self._trackers = Trackers(experiment.trackers, experiment.tracking)
         trainer.start()
         state = trainer.state()  # of several replicas, by all together
-        size = trainer.replay_bytes if experiment.algorithm.saves_replay else 0
+        size = trainer.learner.replay_bytes if experiment.algorithm.saves_replay else 0
         if self._kept and (warning := self.checkpoints.expect_room(state, size)):
             self.show.say(warning)
         if resume:
             self._restore()
         if self._kept:
-            write_specs(RunFolder(self.folder), trainer.specs)
-            resumed_at = trainer.env_steps if resume else None
+            write_specs(RunFolder(self.folder), trainer.learner.policy_set.specs)
+            resumed_at = self.progress.env_steps if resume else None
             self._metrics = MetricsWriter(self.folder, resumed_at)
             if resumed_at is not None:
                 with contextlib.suppress(OSError):  # films are no part of training
@@ -139,20 +145,22 @@ class Run:
 
     def _end_trackers(self, kind: type[BaseException] | None, *_: Any) -> None:
         code = FAILED if kind else DONE if self.finished else INTERRUPTED
-        self._trackers.end(code, self.trainer.env_steps, lambda: self.trainer.alive())
+        self._trackers.end(code, self.progress.env_steps, lambda: self.trainer.alive())
 
     def _restore(self) -> None:
         if self.checkpoints.latest() is None:
             self.show.say("there is no checkpoint yet; the run starts from the beginning")
             return
         trainer, checkpoints = self.trainer, self.checkpoints
+        learner = trainer.learner
         tree, damaged = checkpoints.restore_newest(trainer.state(), lambda: trainer.alive())
         trainer.restore(tree)
-        trainer.change(_settings_of(checkpoints.metadata(trainer.updates), trainer.settings))
-        files = checkpoints.replay_files(trainer.updates) if trainer.remembers else {}
+        version, replays = self.progress.updates, learner.replay_bytes > 0
+        learner.change(_settings_of(checkpoints.metadata(version), learner.settings))
+        files = checkpoints.replay_files(version) if replays else {}
         if files:
             trainer.restore_replays(checkpoints.replay_folder, files)
-        elif trainer.remembers:
+        elif replays:
             self.show.say(
                 "the checkpoint holds no replay: the run goes on with an empty one, which is "
                 "filled by warm-up before learning goes on"
@@ -162,8 +170,8 @@ class Run:
             self.show.say(
                 f"{later.what}; it is kept as {kept.name}, and the run goes on without it"
             )
-        self.show.say(f"goes on after {self.trainer.env_steps:,} env steps")
-        if self.trainer.env_steps and not self.trainer.resumes_exactly:
+        self.show.say(f"goes on after {self.progress.env_steps:,} env steps")
+        if self.progress.env_steps and not self.trainer.environments.resumes_exactly:
             self.show.say(
                 "the environments cannot be restored: their episodes start anew, so the run will "
                 "differ from one that was never stopped"
@@ -183,7 +191,7 @@ class Run:
         reported = True
         stop, _ = self._agree(self.stop(), False)
         while not stop and not self._budget_used:  # replicas agree on any other end
-            before = trainer.updates
+            before = self.progress.updates
             if not trainer.update():
                 self.show.say(
                     "some environments were not there when the run was to end: their episodes "
@@ -193,14 +201,14 @@ class Run:
             self._take_evaluation()
             wanted = self.stop() or self._failure is not None or bool(self._reached)
             stop, save = self._agree(wanted, now >= next_checkpoint)
-            if trainer.updates == before:
+            if self.progress.updates == before:
                 continue
             self.trained = True
             first = before == 0 and not self.experiment.report_every
-            reported = first or trainer.updates // every > before // every
+            reported = first or self.progress.updates // every > before // every
             if reported:
                 self._report()
-            if trainer.updates // evaluated_every > before // evaluated_every:
+            if self.progress.updates // evaluated_every > before // evaluated_every:
                 self._offer_version()
             if save:
                 next_checkpoint = now + self._pause(now - began)
@@ -235,7 +243,7 @@ class Run:
 
     @property
     def _budget_used(self) -> bool:
-        return budget_used(self.experiment, self.trainer.env_steps, self.trainer.updates)
+        return budget_used(self.experiment, self.progress.env_steps, self.progress.updates)
 
     @property
     def _reached(self) -> str:
@@ -271,15 +279,15 @@ class Run:
             (kind, {name: plain(value) for name, value in metrics.items()})
             for kind, metrics in (happened if self._failure is None else ())
         ]
-        answer = self._hooks.ask(events, self.trainer.settings)
+        answer = self._hooks.ask(events, self.trainer.learner.settings)
         self.stopped = self.stopped or answer.stop
         if answer.settings:
-            self.trainer.change(answer.settings)
+            self.trainer.learner.change(answer.settings)
 
     def _track_histograms(self) -> None:
         trainer, reports = self.trainer, self.experiment.tracking.histograms
-        if reports and trainer.updates // report_interval(self.experiment) % reports == 0:
-            self._trackers.histograms(trainer.histograms(), trainer.env_steps)
+        if reports and self.progress.updates // report_interval(self.experiment) % reports == 0:
+            self._trackers.histograms(trainer.learner.histograms(), self.progress.env_steps)
 
     # ---- evaluation ----
 
@@ -309,7 +317,7 @@ class Run:
         if evaluations is None or settings is None or not settings.last_seconds:
             return
         deadline = time.monotonic() + settings.last_seconds
-        version = self.trainer.updates
+        version = self.progress.updates
         if evaluations.newest == version or evaluations.given_up:
             return
         self.show.stage(Stage.EVALUATING)
@@ -332,8 +340,8 @@ class Run:
                 version = self.checkpoints.latest()
                 back = f"after update {version}" if version else "from the beginning"
                 self.show.say(
-                    f"writing the checkpoint of update {self.trainer.updates}; if the run is ended "
-                    f"before that is whole, it goes on {back}"
+                    f"writing the checkpoint of update {self.progress.updates}; if the run is "
+                    f"ended before that is whole, it goes on {back}"
                 )
             with self._writing():  # an earlier one may have failed in the background
                 self.checkpoints.wait()
@@ -351,29 +359,19 @@ class Run:
         if self._kept and (replay_files is not None or wait):
             # A hook may want to look at it.
             self._write(state, replay_files, wait=wait or "checkpoint" in self._hooks.kinds)
-        self._call_hooks(("checkpoint",), [("checkpoint", self._counts())])
-
-    def _counts(self) -> dict[str, int]:
-        trainer = self.trainer
-        return {
-            "env_steps": int(trainer.env_steps),
-            "agent_steps": int(trainer.agent_steps),
-            "updates": int(trainer.updates),
-        }
+        self._call_hooks(("checkpoint",), [("checkpoint", self.progress.counts)])
 
     def _write(self, state: Any, replay_files: Mapping[str, str] | None, *, wait: bool) -> None:
-        trainer = self.trainer
         if replay_files is None:  # there may be room for the rest
             self.show.say("the last checkpoint holds no replay, which could not be written")
-        trainer.check()  # or it would push out checkpoints that are good
-        metadata = {**self._counts(), "time": time.time()}
-        if trainer.changed_settings:
-            metadata[CHANGED_SETTINGS] = trainer.changed_settings
+        self.progress.check()  # or it would push out checkpoints that are good
+        metadata = {**self.progress.counts, "time": time.time()}
+        if changed := self.trainer.learner.changed_settings:
+            metadata[CHANGED_SETTINGS] = changed
         with self._writing():
-            self.checkpoints.save(
-                int(trainer.updates), state, metadata, replay_files=replay_files, wait=wait
-            )
-            logger.info("checkpoint of update %d", trainer.updates)
+            version = int(self.progress.updates)
+            self.checkpoints.save(version, state, metadata, replay_files=replay_files, wait=wait)
+            logger.info("checkpoint of update %d", version)
         if not wait:
             self.show.stage(Stage.STEPPING)
 

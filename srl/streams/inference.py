@@ -239,7 +239,6 @@ class Session:
     """A group, as its policy worker sees it."""
 
     def __init__(self, listener: Listener, peer: Peer, layout: Layout) -> None:
-        """Makes the group's buffers; `open` sends them."""
         self.peer, self.group = peer, peer.identity.sender
         self.buffers = SharedBuffers(_parts(layout))
         self.clock = 0

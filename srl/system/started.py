@@ -272,7 +272,6 @@ class StartedHere:
     """
 
     def __init__(self) -> None:
-        """Notes nothing yet."""
         self._known: set[Known] = set()
         self._before: set[Known] | None = None
         self._outer: StartedHere | None = None

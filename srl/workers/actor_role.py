@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from srl.loop.binding import bind_policy_set
 from srl.loop.devices import expect_devices
-from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import make_group

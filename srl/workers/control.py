@@ -120,7 +120,6 @@ class Control:
     """
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Connects to the controller and begins to beat."""
         self.stopping = threading.Event()
         """Set when the worker is to end."""
         self.hurried = threading.Event()

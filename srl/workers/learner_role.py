@@ -67,7 +67,7 @@ def _run(context: WorkerContext, training: Training) -> None:
     ) as run:
         run.start(resume=context.resume)
         run.loop()
-        training.finish()
+        training.environments.finish()
 
 
 class _ControllerShow:
@@ -79,10 +79,10 @@ class _ControllerShow:
 
     def start(self, trainer: Training) -> None:
         self._context.on_seconds(trainer.add_seconds)
-        self._context.progress(updates=trainer.updates)
+        self._context.progress(updates=trainer.learner.progress.updates)
 
     def tick(self, trainer: Training, now: float) -> None:
-        self._context.progress(updates=trainer.updates)
+        self._context.progress(updates=trainer.learner.progress.updates)
 
     def report(self, trainer: Training, report: dict[str, Any]) -> None:
         self._context.report({name: plain(value) for name, value in report.items()})

@@ -6,8 +6,8 @@ from functools import partial
 
 from srl.loop.acting.parameters import received_policies
 from srl.loop.acting.policy_server import batch_envs, serve_policies
+from srl.loop.binding import bind_policy_set
 from srl.loop.devices import expect_devices
-from srl.loop.learning.learner import bind_policy_set
 from srl.loop.stage import Stage
 from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
 from srl.streams.group_state import Stopped

@@ -132,7 +132,7 @@ def test_bounds_of_environments_in_jax_are_rounded_inwards():
             beyond = jnp.abs(action[0]) > np.nextafter(np.float32(0.1), np.float32(0))
             return Step(state, jnp.zeros(2), beyond.astype(jnp.float32), jnp.bool_(False))
 
-    pool = FunctionalPool(Narrow(), 2, 2, 1, "narrow")
+    pool = FunctionalPool(Narrow(), 2, 1, "narrow")
     stretch, ends = env_action(SAC, pool.specs.action), np.array([[-1.0], [1.0]], np.float32)
     assert all(pool.specs.action.contains(action) for action in stretch(ends))
     xla = pool.xla()

@@ -82,8 +82,8 @@ def test_the_newest_version_is_offered_next_and_the_best_one_kept(training, tmp_
         for value in (10.0, 20.0, 15.0):
             evaluations.offer(training)
             identity = wait(versions.offered)
-            saved[training.updates] = copied_leaves(training.acting_state())
-            first = training.updates
+            saved[training.learner.progress.updates] = copied_leaves(training.acting_state())
+            first = training.learner.progress.updates
             training.update()
             evaluations.offer(training)  # passed over: the one before has no result yet
             assert versions.offered() == identity
@@ -94,13 +94,13 @@ def test_the_newest_version_is_offered_next_and_the_best_one_kept(training, tmp_
             versions.clear()
         assert [evaluated.best for evaluated in found] == [True, True, False]
         assert not evaluations.reached
-        checkpoints.save(training.updates, training.state(), {}, wait=True)
-        checkpoints.save(training.updates + 1, training.state(), {}, wait=True)
+        checkpoints.save(training.learner.progress.updates, training.state(), {}, wait=True)
+        checkpoints.save(training.learner.progress.updates + 1, training.state(), {}, wait=True)
         best, counts = checkpoints.learners(BEST)
         assert counts["updates"] == found[1].report["updates"]
         kept = copied_leaves({"learners": best})
         assert all(np.array_equal(kept[n], x) for n, x in saved[counts["updates"]].items())
-        assert checkpoints.versions() == [training.updates + 1]
+        assert checkpoints.versions() == [training.learner.progress.updates + 1]
         assert best_value(settings, checkpoints) == 20
 
     with (
@@ -164,10 +164,14 @@ def test_evaluated_versions_are_filmed_and_the_newest_films_stay(training, tmp_p
         training.update()
         offers.offer(training)
         assert "filmed" not in wait(offers.result).text
-        film = folder.film(training.env_steps)
+        film = folder.film(training.learner.progress.env_steps)
         wait(lambda: len(films(folder)) == 20)
     assert film.stat().st_size > 1000
-    assert list(films(folder).values()) == [*range(2, 20), training.env_steps, 10**11]
+    assert list(films(folder).values()) == [
+        *range(2, 20),
+        training.learner.progress.env_steps,
+        10**11,
+    ]
     assert not shown
 
 

@@ -14,7 +14,8 @@ from srl.dataflow.nodes import ACTED_ON
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
-from srl.loop.learning.learner import Learner, batch_specs
+from srl.loop.binding import batch_specs
+from srl.loop.learning.learner import Learner
 from srl.networks import MLP
 from srl.streams import inference, parameters, sample
 from srl.streams.group_state import Stopped, pack

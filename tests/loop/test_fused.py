@@ -69,7 +69,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     train(stopped, 1)  # what was saved is not touched
 
     resumed = start(experiment, Fused)
-    assert resumed.resumes_exactly
+    assert resumed.environments.resumes_exactly
     tree, _ = checkpoints.restore(2, like=resumed.state())
     checkpoints.close()
     resumed.restore(tree)
@@ -84,7 +84,7 @@ def test_a_run_goes_on_under_the_other_plan(start, first, second):
     train(stopped, 2)
     resumed.restore(stopped.state())
     train(resumed, 2)
-    assert resumed.env_steps == whole.env_steps
+    assert resumed.learner.progress.env_steps == whole.learner.progress.env_steps
     assert_close(whole, resumed)
 
 
@@ -92,7 +92,7 @@ def test_what_acts_after_an_update_has_the_newest_parameters_and_share_of_random
     algorithm = DQN(network=MLP(width=4), warm_up=0, replay=1_000)
     trainer = start(replace(CARTPOLE, algorithm=algorithm), Fused)
     train(trainer, 3)
-    learner = trainer._learner
+    learner = trainer.learner
     policy_set = learner.policy_set
     expected = policy_set.acting(policy_set.policies(learner.states), learner.past)
     jax.tree.map(

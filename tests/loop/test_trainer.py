@@ -57,7 +57,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     checkpoints.save(3, stopped.state(), {}, wait=True)
 
     resumed = start(EXPERIMENTS[name])
-    assert resumed.resumes_exactly
+    assert resumed.environments.resumes_exactly
     tree, _ = checkpoints.restore(3, like=resumed.state())
     checkpoints.close()
     resumed.restore(tree)
@@ -73,8 +73,8 @@ def test_other_environments_restart_their_episodes(start):
     stopped, resumed = start(experiment), start(experiment)
     train(stopped, 2)
     resumed.restore(stopped.state())
-    assert not resumed.resumes_exactly
-    assert resumed.env_steps == stopped.env_steps
+    assert not resumed.environments.resumes_exactly
+    assert resumed.learner.progress.env_steps == stopped.learner.progress.env_steps
     train(resumed, 1)
 
 
@@ -85,7 +85,7 @@ def batch_of(trainer):
 
 def first_actions(trainer, policies=None):
     """What would be done now, by other policies if they are given."""
-    group, learner = trainer.environments.groups[0], trainer._learner
+    group, learner = trainer.environments.groups[0], trainer.learner
     learner.policies = policies or learner.policies
     group._acting.begin((0, 0))
     decision, _ = group._acting.decide(group._last, group._memory, 0)
@@ -97,7 +97,7 @@ def test_learn_reads_the_memory_that_the_pool_wrote(start):
     trainer = start(CARTPOLE)
     trainer.update()
     batch, rows = batch_of(trainer), trainer.environments.groups[0]._destination.rows
-    unroll = trainer._learner.prepared(batch)
+    unroll = trainer.learner.prepared(batch)
     assert unroll.action.unsafe_buffer_pointer() == batch.action.ctypes.data
     for name in ("observation", "reward"):
         read = getattr(unroll, name).unsafe_buffer_pointer()
@@ -118,7 +118,7 @@ def test_an_unroll_begins_with_the_row_that_ended_the_one_before(start):
 def test_each_agent_acts_with_the_policy_it_is_mapped_to(start):
     trainer = start(GAME)
     before = first_actions(trainer).reshape(4, 4, 5)
-    changed = dict(trainer._learner.policies)
+    changed = dict(trainer.learner.policies)
     changed["seekers"] = jax.tree.map(lambda x: 30 * x, changed["seekers"])
     after = first_actions(trainer, changed).reshape(4, 4, 5)
     np.testing.assert_array_equal(before[:, :2], after[:, :2])
@@ -171,4 +171,4 @@ def test_divergence_is_told_before_it_can_be_saved(start):
     trainer.update()
     trainer.update()
     with pytest.raises(RunError, match="training has diverged"):
-        trainer.check()
+        trainer.learner.progress.check()

@@ -11,7 +11,7 @@ from srl.core.tree import map_tree
 from srl.dataflow import plans
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.local_acting import LocalActing
-from srl.loop.learning.learner import batch_specs
+from srl.loop.binding import batch_specs
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Projection
 from srl.loop.stepping.actors import OneGroup

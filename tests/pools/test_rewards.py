@@ -90,7 +90,7 @@ def test_a_pool_in_cpp_adds_up_rewards_in_float64(family, steps):
 
 
 def test_a_pool_in_jax_adds_up_rewards_as_exactly():
-    pool = FunctionalPool(SteadyInJax(), 1, 1, 1, "steady")
+    pool = FunctionalPool(SteadyInJax(), 1, 1, "steady")
     xla = pool.xla()
 
     @jax.jit

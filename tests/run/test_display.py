@@ -115,7 +115,7 @@ def test_a_terminal_shows_what_holds_the_run_back_and_where_each_kind_of_workers
     console = Console(file=output, force_terminal=True, width=100, color_system=None)
     display = Display(load_experiment("Tiny-v0").experiment, console)
     trainer = TinyTrainer()
-    display.start(trainer)
+    display.start(trainer, trainer)
     times = {"time/learner/learn": 0.4, "time/learner/idle": 0.6, "time/actors/step": 1.0}
     display.report(trainer, {"bottleneck": "actor-bound: the learner waits 60 %", **times})
     display.close()

@@ -146,16 +146,16 @@ def test_a_change_acts_at_the_next_update_and_compiles_nothing(make):
     trainer.start()
     try:
         trainer.update()
-        trainer.change({"learning_rate": 0.0})
-        before = jax.device_get(trainer._learner.states["policy"].params)
+        trainer.learner.change({"learning_rate": 0.0})
+        before = jax.device_get(trainer.learner.states["policy"].params)
         trainer.update()
-        assert_same(before, trainer._learner.states["policy"].params)
-        trainer.change({"learning_rate": 1e-3})
+        assert_same(before, trainer.learner.states["policy"].params)
+        trainer.learner.change({"learning_rate": 1e-3})
         trainer.update()
-        after = jax.tree.leaves(trainer._learner.states["policy"].params)
+        after = jax.tree.leaves(trainer.learner.states["policy"].params)
         assert not np.array_equal(jax.tree.leaves(before)[0], after[0])
         if make is local_training:  # the other's is one compiled program, which takes no others
-            assert trainer._learner._learn._cache_size() == 1
+            assert trainer.learner._learn._cache_size() == 1
     finally:
         trainer.close()
 

@@ -287,7 +287,7 @@ def test_a_policy_of_another_algorithm_plays_with_its_frames_and_masks(start, tm
     experiment = resolved_value(replace(masked, algorithm=ppo, policies=policies)).experiment
     trainer = start(experiment, make_training)
     trainer.update()
-    (part,) = trainer._learner.policy_set.opponents.parts
+    (part,) = trainer.learner.policy_set.opponents.parts
     agent = srl.load(source)
     assert_same(part.policy, agent.policies["policy"])
     assert part.instance.config == agent.instances["policy"].config

@@ -163,8 +163,8 @@ def test_histograms_show_parameters_gradients_and_actions():
     training.start()
     with contextlib.closing(training):
         training.update()
-        found = training.histograms()
-        size = training.parameters["policy"]
+        found = training.learner.histograms()
+        size = training.learner.parameters["policy"]
     counts = Counter()
     for name, histogram in found.items():
         counts[name.partition("/")[0]] += histogram.counts.sum()

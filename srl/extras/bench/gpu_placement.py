@@ -114,7 +114,7 @@ def check_fused(experiment: Experiment, device: Any) -> None:
     """The whole loop is on one device, where a pass takes in nothing and writes over its memory."""
     trainer = Fused(experiment)
     trainer.start()
-    loop, learner = trainer.environments, trainer._learner
+    loop, learner = trainer.environments, trainer.learner
     trainer.update()
     for _ in range(3):
         changed = loop._operands()[:3]

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from srl.config.experiment import environment_ids
+from srl.core.backends import BACKENDS
 from srl.core.errors import SrlError, UserError, described
 from srl.core.tree import map_tree
 from srl.extras.check_env.gymnasium_checks import GymnasiumChecks
@@ -26,7 +27,7 @@ from srl.pools.python.sources import (
 )
 from srl.system.search_path import add_folder
 
-_POOLS = ("native:", "envpool:", "pettingzoo:", "vector:", "atari:", "jax:")
+_POOLS = tuple(f"{prefix}:" for prefix in BACKENDS if prefix)
 """Prefixes of what is checked through a pool's interface."""
 _NAMING = "srl check-env MODULE:FACTORY"
 

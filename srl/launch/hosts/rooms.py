@@ -28,7 +28,6 @@ class Room(Generic[H]):
     """The hosts of one fragment, the emptiest first; of equals the one that changed first."""
 
     def __init__(self) -> None:
-        """Has none."""
         self._heap: list[tuple[float, int, H]] = []  # with entries that are out of date
         self._count = itertools.count()
 

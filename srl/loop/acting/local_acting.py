@@ -11,8 +11,8 @@ import numpy as np
 from srl.config.experiment import Experiment
 from srl.core.lazy import jax, jnp
 from srl.core.types import Decision, Policy, Timestep, Tree
+from srl.loop.binding import run_key
 from srl.loop.devices import acting_cpu, to_host
-from srl.loop.learning.learner import run_key
 from srl.loop.policy_set import PolicySet
 
 Newest = Callable[[tuple[int, int]], tuple[np.ndarray, Mapping[str, Policy]]]

@@ -15,9 +15,9 @@ from srl.core.tree import Leaves, copy_tree, leaves_of, map_tree
 from srl.core.types import Array, Timestep, Tree
 from srl.dataflow.nodes import ACTED_ON
 from srl.loop.acting.parameters import Source
+from srl.loop.binding import decision_spec, run_key
 from srl.loop.busy_time import BusyTime
 from srl.loop.devices import to_host
-from srl.loop.learning.learner import decision_spec, run_key
 from srl.loop.policy_set import PolicySet
 from srl.loop.wiring import Endpoints
 from srl.pools.timestep_arrays import empty_timestep

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,73 +15,27 @@ from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
 from srl.core.tree import map_tree
-from srl.core.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
+from srl.core.types import Array, Metrics, Policy, Specs, Tree, Unroll
+from srl.loop.binding import bind_policy_set
 from srl.loop.devices import local_devices, several_devices
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded, first_copy
 from srl.loop.opponents import Opponents, opponents
-from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
-from srl.pools.timestep_arrays import empty_timestep
 from srl.record.block_files import Files
-from srl.streams.batch import Batch, batch_spec
+from srl.streams.batch import Batch
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
 
 logger = logging.getLogger(__name__)
 
-_ACT, _INIT = 1, 0  # salts that the run's random key is folded with
-
-
-def run_key(experiment: Experiment) -> Any:
-    """The random key that a run's sampling folds all others from."""
-    return jax.random.fold_in(jax.random.key(experiment.seed), _ACT)
+_INIT = 0  # salt that the run's random key is folded with for parameters
 
 
 Settings = dict[str, Array]
 """Values of adjustable settings, as operands: float32 []."""
-
-
-def bind_policy_set(experiment: Experiment, specs: Specs) -> PolicySet:
-    """The experiment's policies, for environments of these specs.
-
-    Raises:
-        UserError: If self-play is asked for and does not fit the environments.
-    """
-    policy_set = PolicySet.of_experiment(experiment, specs, experiment.expected_updates)
-    return policy_set.with_opponents(experiment, experiment.num_groups)
-
-
-def batch_specs(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> tuple[Batch, ...]:
-    """Gives the batches' specs of a pass, for one group of `num_envs` environments."""
-    decision = decision_spec(policy_set, num_envs)
-    return tuple(
-        batch_spec(policy_set.specs, num_envs, decision, length, policy_set.chunk_of(length))
-        for length, *_ in experiment.graph.unrolls
-    )
-
-
-def decision_spec(policy_set: PolicySet, num_envs: int) -> Decision:
-    """Shapes and dtypes of a group's decision."""
-    timestep = empty_timestep(policy_set.specs, num_envs)
-    return jax.eval_shape(partial(first_decision, policy_set, num_envs), timestep)
-
-
-def first_decision(policy_set: PolicySet, num_envs: int, timestep: Timestep) -> Decision:
-    """Decides by freshly initialised policies; to be traced, for shapes and costs.
-
-    Args:
-        policy_set: The policies.
-        num_envs: Environments of the group.
-        timestep: Of the group.
-    """
-    key, ended = jax.random.key(0), timestep.terminated
-    slots = jnp.arange(len(ended), dtype=jnp.int32)
-    memory = policy_set.initial_memory(num_envs)
-    policies = policy_set.acting(policy_set.policies(policy_set.init(key)))
-    return policy_set.act(policies, timestep.observation, ended, memory, key, jnp.uint32(0), slots)
 
 
 class Learner:

@@ -61,6 +61,12 @@ class Progress:
         self.losses = self._no_losses = zeros
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Steps and updates, by name."""
+        names = ("env_steps", "agent_steps", "updates")
+        return {name: int(getattr(self, name)) for name in names}
+
+    @property
     def version(self) -> np.ndarray:
         """The version of the policies that act now: int32 [2], (epoch, n)."""
         return np.array([self.epoch, self.updates], np.int32)

@@ -25,7 +25,6 @@ class OneGroup:
     """The acting half of the loop for one group, whose unrolls are learned from elsewhere."""
 
     def __init__(self, group: Group) -> None:
-        """Takes the group."""
         self.groups = (group,)
 
     def latest(self) -> None:

@@ -27,7 +27,6 @@ class UnrollPrograms:
     """The programs that take unrolls, for all groups of a worker: they have the same shapes."""
 
     def __init__(self) -> None:
-        """Begins with none."""
         self._lock = threading.Lock()
         self._compiled: dict[int, Any] = {}
 

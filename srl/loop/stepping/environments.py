@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from srl.config.experiment import Experiment
 from srl.core.types import Specs, Tree
 from srl.loop import projection
-from srl.loop.learning.learner import Learner
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
 from srl.streams.batch import Batch
+
+if TYPE_CHECKING:
+    from srl.loop.learning.learner import Learner
 
 
 class Environments(projection.Environments, Protocol):

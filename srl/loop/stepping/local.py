@@ -11,7 +11,8 @@ from srl.config.experiment import Experiment
 from srl.core.tree import map_tree
 from srl.core.types import Policy, Specs, Tree
 from srl.loop.acting.local_acting import LocalActing, compiled_act
-from srl.loop.learning.learner import Learner, batch_specs
+from srl.loop.binding import batch_specs
+from srl.loop.learning.learner import Learner
 from srl.loop.projection import Gathered
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.compiled import local_groups

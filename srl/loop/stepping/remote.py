@@ -11,7 +11,8 @@ from typing import Any
 from srl.core.types import Specs, Tree
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, serve_policies
-from srl.loop.learning.learner import Learner, batch_specs
+from srl.loop.binding import batch_specs
+from srl.loop.learning.learner import Learner
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.projection import Gathered
 from srl.loop.wiring import Endpoints

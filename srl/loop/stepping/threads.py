@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from srl.config.experiment import Experiment
 from srl.core.types import Specs
-from srl.loop.learning.learner import Learner, bind_policy_set
+from srl.loop.binding import bind_policy_set
+from srl.loop.learning.learner import Learner
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import environments_text, make_group
@@ -28,7 +29,6 @@ class ThreadEnvironments(RemoteEnvironments):
     calls_one_program = False
 
     def __init__(self, experiment: Experiment) -> None:
-        """Makes nothing yet."""
         self._addresses: dict[str, list[dict[str, str]]] = {}
         plan = experiment.settled_plan
         run = secrets.randbits(64)

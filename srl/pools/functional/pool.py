@@ -15,6 +15,7 @@ from srl.core.lazy import jax, jnp
 from srl.core.spaces import inner_bounds, joined_space, outside, space_tree
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
+from srl.pools.functional.adapters import make_functional
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
@@ -32,20 +33,13 @@ class FunctionalPool(Pool):
 
     saves_exactly = True
 
-    def __init__(
-        self, env: FunctionalEnv, num_envs: int, batch_size: int, action_repeat: int, name: str
-    ) -> None:
+    def __init__(self, env: FunctionalEnv, num_envs: int, action_repeat: int, name: str) -> None:
         """Takes one environment, which is stepped as N.
 
         Raises:
             UserError: If it is no functional environment, or its shapes do not fit its spaces.
         """
-        if batch_size != num_envs:
-            raise UserError(
-                f"batch_size={batch_size} does nothing for {name}, which steps all its "
-                "environments at once"
-            )
-        self.name, self.num_envs, self.batch_size = name, num_envs, batch_size
+        self.name, self.num_envs, self.batch_size = name, num_envs, num_envs
         self.specs = specs = _specs_of(env, name)
         self._episodes = Episodes(env, specs, num_envs, action_repeat, name)
         self._token = object()
@@ -182,7 +176,6 @@ class FunctionalXla:
     """The calls of one pool inside a compiled program; its state is that of the environments."""
 
     def __init__(self, pool: FunctionalPool, episodes: Episodes) -> None:
-        """Wraps `pool`."""
         self._pool, self._episodes = pool, episodes
 
     def init(self) -> PoolState:
@@ -256,3 +249,11 @@ def _like(array: np.ndarray, leaf: Array) -> Array:
 
 def _is_key(leaf: Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def make(
+    source: str, num_envs: int, options: dict[str, Any], action_repeat: int = 1
+) -> FunctionalPool:
+    """Makes a pool of an id; see `make_pool`."""
+    env = make_functional(source.partition(":")[2], options)
+    return FunctionalPool(env, num_envs, action_repeat, source)

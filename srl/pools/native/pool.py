@@ -14,6 +14,7 @@ from gymnasium import spaces
 from srl.core.errors import RunError, UserError
 from srl.core.spaces import narrow_dtype, outside
 from srl.core.types import Specs, Timestep, Tree
+from srl.pools.memory_check import check_memory_by_sample
 from srl.pools.native.core import core
 from srl.pools.native.mujoco import core_options
 from srl.pools.native.plugins import resolve_plugin
@@ -269,3 +270,20 @@ class NativePool(Pool):
 
 class _Closed:
     """Stands where a closed pool was."""
+
+
+def make(
+    source: str,
+    num_envs: int,
+    options: dict[str, Any],
+    batch_size: int | None = None,
+    threads: int = 0,
+    cores: Sequence[int] = (),
+    action_repeat: int = 1,
+) -> NativePool:
+    """Makes a pool of an id; see `make_pool`."""
+    name = source.partition(":")[2]
+    if action_repeat > 1:
+        options = {**options, "action_repeat": action_repeat}
+    check_memory_by_sample(source, num_envs, lambda n: NativePool(name, n, n, 1, options, cores))
+    return NativePool(name, num_envs, batch_size or num_envs, threads, options, cores)

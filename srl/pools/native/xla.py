@@ -73,7 +73,6 @@ class Xla:
     """
 
     def __init__(self, pool: CallablePool) -> None:
-        """Wraps `pool`."""
         self._pool = pool
         specs = pool.specs
         self._num_agents = len(specs.agents)

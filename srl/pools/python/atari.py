@@ -10,11 +10,13 @@ rewards are for the algorithm: memory holds each frame once, and returns are the
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import load_env_creator
 
 from srl.core.errors import UserError
 from srl.core.optional_packages import install_command
@@ -31,13 +33,8 @@ def is_atari(source: object) -> bool:
     return isinstance(source, str) and source.startswith(_PREFIX)
 
 
-def game_of(source: str) -> str:
-    """The game's name in a source."""
-    return source.removeprefix(_PREFIX)
-
-
-def atari_spec(game: str) -> Any:
-    """Gymnasium's entry of a game.
+def atari_maker(game: str) -> Callable[..., gymnasium.vector.VectorEnv]:
+    """Gives the maker of vector environments of a game; its options are ale_py's.
 
     Raises:
         UserError: Without ale_py, or if it has no such game.
@@ -51,17 +48,10 @@ def atari_spec(game: str) -> Any:
         near = difflib.get_close_matches(game, known, 1, 0.5)
         hint = f"did you mean {_PREFIX}{near[0]}?" if near else "as in atari:Pong"
         raise UserError(f"Atari has no game {game!r}; {hint}")
-    return gymnasium.spec(f"ALE/{game}-v5")
+    spec = gymnasium.spec(f"ALE/{game}-v5")
+    entry: Any = spec.vector_entry_point
 
-
-def atari_maker(game: str) -> Callable[..., gymnasium.vector.VectorEnv]:
-    """Gives the maker of vector environments of a game; its options are ale_py's.
-
-    Raises:
-        UserError: As `atari_spec`.
-    """
-    spec = atari_spec(game)
-
+    @functools.wraps(load_env_creator(entry) if isinstance(entry, str) else entry)
     def make(num_envs: int, **options: Any) -> gymnasium.vector.VectorEnv:
         options = {"stack_num": 1, "reward_clipping": False, **options}
         return gymnasium.make_vec(spec, num_envs, "vector_entry_point", **options)

@@ -29,7 +29,6 @@ class PythonPool(ExclusivePool):
     """
 
     def __init__(self, name: str, num_envs: int, batch_size: int) -> None:
-        """Takes the sizes; the environments are the subclass's."""
         super().__init__(name, num_envs, batch_size)
         self._fresh = np.ones(num_envs, bool)  # never reset
         self._flying = np.zeros(num_envs, bool)

@@ -10,23 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
 
+from srl.core.backends import BACKENDS, backend_of
 from srl.core.errors import RunError, UserError, described
 from srl.core.types import Specs
 from srl.pools.memory_check import SAMPLE, Growth, check_memory
-from srl.pools.python.atari import atari_maker, atari_spec, game_of, is_atari
 from srl.pools.python.closing import close_each
 from srl.pools.python.gymnasium import GymnasiumSimulator
 from srl.pools.python.ignoring import without_parts
 from srl.pools.python.own_options import split_options
-from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env, parallel_maker
+from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env
 from srl.pools.python.simulator import Simulator
 from srl.pools.python.wrappers import wrapped
 
-_PETTINGZOO = "pettingzoo:"
 _VECTOR = "vector:"
-_OTHERS = ("native:", "envpool:", "jax:", _PETTINGZOO)
 
 SimulatorSource = str | Callable[..., Any]
 """An id of Gymnasium, a dotted path to a callable, or a callable that makes an environment."""
@@ -43,6 +42,12 @@ class UnknownOption(UserError):
 def source_name(source: SimulatorSource) -> str:
     """Names the environment in messages."""
     return source if isinstance(source, str) else getattr(source, "__name__", repr(source))
+
+
+def check_effect(source: Any, given: dict[str, Any], reason: str) -> None:
+    """Raises UserError for the first setting that is given and would have no effect."""
+    for name, value in given.items():
+        raise UserError(f"{name}={value} does nothing for {source_name(source)}, which {reason}")
 
 
 def make_simulator(
@@ -202,17 +207,14 @@ def option_types(source: SimulatorSource) -> dict[str, Any]:
     """
     maker: Any = source
     if isinstance(source, str):
-        if source.startswith(_PETTINGZOO):
-            maker = maker_of(source)
-        elif is_atari(source):
-            maker = atari_spec(game_of(source)).vector_entry_point
-        elif (maker := named_maker(source.removeprefix(_VECTOR))) is None:
+        maker = _prefixed_maker(source) or named_maker(source.removeprefix(_VECTOR))
+        if maker is None:
             spec = _spec(source)
             if spec is None:
                 return {}
             maker = spec.vector_entry_point if vector_maker(source) else spec.entry_point
         if isinstance(maker, str):
-            maker = gymnasium.envs.registration.load_env_creator(maker)
+            maker = load_env_creator(maker)
     try:
         parameters = _signature(maker).parameters.values()
     except ValueError:  # of a class that is written in C
@@ -257,6 +259,14 @@ def named_maker(source: str) -> Callable[..., Any] | None:
     return maker
 
 
+def _prefixed_maker(source: str) -> Callable[..., Any] | None:
+    """Finds the maker of an id by the prefix; None where its backend names no function for it."""
+    module, _, function = backend_of(source).maker.partition(":")
+    if not module:
+        return None
+    return getattr(importlib.import_module(module), function)(source.partition(":")[2])
+
+
 def maker_of(source: str) -> Callable[..., Any]:
     """Finds the maker of an environment by an id or a dotted path; makes no environment.
 
@@ -264,9 +274,7 @@ def maker_of(source: str) -> Callable[..., Any]:
         UserError: If it names nothing, with the nearest name that there is.
         ModuleNotFoundError: If there is no such module.
     """
-    if source.startswith(_PETTINGZOO):
-        return parallel_maker(source.removeprefix(_PETTINGZOO))
-    if maker := named_maker(source):
+    if maker := _prefixed_maker(source) or named_maker(source):
         return maker
     _expect_registered(source)
 
@@ -318,10 +326,11 @@ def vector_maker(source: SimulatorSource) -> VectorMaker | None:
         return source if _takes_num_envs(source) else None
     asked = source.startswith(_VECTOR)
     name = source.removeprefix(_VECTOR)
-    if source.startswith(_OTHERS):
+    backend = backend_of(source)
+    if backend.module != BACKENDS["vector"].module and backend is not BACKENDS[""]:
         return None
-    if is_atari(source):
-        return atari_maker(game_of(source))
+    if maker := _prefixed_maker(source):
+        return maker
     if maker := named_maker(name):
         if _takes_num_envs(maker):
             return maker

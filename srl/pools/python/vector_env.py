@@ -23,10 +23,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from srl.core.backends import AT_ONCE
 from srl.core.errors import RunError, UserError, described
 from srl.core.spaces import choice_counts, has_choices, limits
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Specs, Timestep, Tree
+from srl.pools.pool import Pool
 from srl.pools.python.closing import close_here
 from srl.pools.python.ignoring import without_parts
 from srl.pools.python.masks import (
@@ -53,8 +55,10 @@ from srl.pools.python.simulator import (
 from srl.pools.python.sources import (
     SimulatorSource,
     VectorMaker,
+    check_effect,
     refuse_options,
     source_name,
+    vector_maker,
 )
 from srl.pools.python.stepper import Episodes, Failure, empty_control
 from srl.pools.python.wrappers import wrapped
@@ -435,3 +439,11 @@ def _differ(one: Tree, other: Tree, mask: np.ndarray) -> bool:
     """Tells if observations differ where the mask is set."""
     pairs = zip(leaves_of(one), leaves_of(other), strict=True)
     return any(not np.array_equal(a[mask], b[mask]) for a, b in pairs)
+
+
+def make(source: SimulatorSource, num_envs: int, options: dict[str, Any], workers: int = 0) -> Pool:
+    """Makes a pool of an id or a callable; see `make_pool`."""
+    maker = vector_maker(source)
+    assert maker is not None
+    check_effect(source, {"workers": workers} if workers else {}, AT_ONCE)
+    return VectorEnvPool(source, maker, num_envs, options)

@@ -21,7 +21,6 @@ class Mailbox:
     """The messages that one end has yet to read."""
 
     def __init__(self) -> None:
-        """Makes an empty one."""
         self._items: deque[Any] = deque()
         self._changed = Condition()
         self.closed = False
@@ -97,7 +96,6 @@ class ThreadListener(Listener):
     shares_memory = True
 
     def __init__(self, identity: Identity, limit_bytes: int) -> None:
-        """Can be connected to at once."""
         super().__init__(identity, limit_bytes)
         self.address = f"thread:{next(_numbers)}"
         self.mailbox = Mailbox()
@@ -147,7 +145,6 @@ class ThreadConnection(Connection):
     """Writes into a listener's mailbox and reads its own."""
 
     def __init__(self, address: str, identity: Identity, limit_bytes: int) -> None:
-        """Connects at once."""
         super().__init__(address, identity, limit_bytes)
         self._answers = Mailbox()
         listener = _listeners.get(address)

@@ -81,7 +81,6 @@ class Link:
     """One end of a connected socket, which reads and writes whole messages."""
 
     def __init__(self, connected: socket.socket, identity: Identity, limit_bytes: int) -> None:
-        """Takes the socket over."""
         self.socket = connected
         self.peer: Peer | None = None
         """The peer, once it was admitted."""
@@ -312,7 +311,6 @@ class UnixConnection(Connection):
     """A connection to a listener on this host."""
 
     def __init__(self, address: str, identity: Identity, limit_bytes: int) -> None:
-        """Connects at once."""
         super().__init__(address, identity, limit_bytes)
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link = Link(connected, identity, limit_bytes)

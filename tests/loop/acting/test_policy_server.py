@@ -11,7 +11,8 @@ from small_runs import CARTPOLE
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
-from srl.loop.learning.learner import Learner, batch_specs
+from srl.loop.binding import batch_specs
+from srl.loop.learning.learner import Learner
 from srl.streams.group_state import STATE_BYTES, Stopped
 from srl.streams.inference import RemoteActing
 from srl.streams.sample_sink import SampleSink

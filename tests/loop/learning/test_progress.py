@@ -9,7 +9,7 @@ from tiny_parts import SECONDS, SPECS, TINY, empty_batches
 
 from srl.core.errors import RunError
 from srl.loop.acting.parameters import Published
-from srl.loop.learning.learner import bind_policy_set
+from srl.loop.binding import bind_policy_set
 from srl.loop.learning.progress import Progress
 from srl.loop.projection import Gathered
 from srl.pools.timestep_arrays import empty_timestep

@@ -33,17 +33,21 @@ SAC_RUN = replace(
 
 def save(trainer, checkpoints):
     files = trainer.save_replays(checkpoints.replay_folder)
-    checkpoints.save(trainer.updates, trainer.state(), {}, replay_files=files, wait=True)
+    checkpoints.save(
+        trainer.learner.progress.updates, trainer.state(), {}, replay_files=files, wait=True
+    )
 
 
 def resume(trainer, checkpoints):
     tree, _ = checkpoints.restore_newest(like=trainer.state())
     trainer.restore(tree)
-    trainer.restore_replays(checkpoints.replay_folder, checkpoints.replay_files(trainer.updates))
+    trainer.restore_replays(
+        checkpoints.replay_folder, checkpoints.replay_files(trainer.learner.progress.updates)
+    )
 
 
 def replays(trainer):
-    return trainer._learner.replays
+    return trainer.learner.replays
 
 
 def listed(checkpoints):
@@ -73,7 +77,7 @@ def test_only_blocks_that_are_new_are_written(start, tmp_path):
     trainer, checkpoints = start(DQN_RUN), Checkpoints(tmp_path, keep=2)
     times = {}
     for version in (1, 3, 4, 9):
-        train(trainer, version - trainer.updates)
+        train(trainer, version - trainer.learner.progress.updates)
         save(trainer, checkpoints)
         for name in listed(checkpoints):
             stat = (checkpoints.replay_folder / name).stat()

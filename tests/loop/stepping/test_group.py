@@ -14,7 +14,8 @@ from srl.core.tree import map_tree
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
-from srl.loop.learning.learner import Learner, run_key
+from srl.loop.binding import run_key
+from srl.loop.learning.learner import Learner
 from srl.loop.stepping.compiled import CompiledGroup, UnrollPrograms
 from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group

@@ -19,7 +19,7 @@ from tiny_parts import (
 
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
-from srl.loop.learning.learner import batch_specs
+from srl.loop.binding import batch_specs
 from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls, SentUnrolls

@@ -94,7 +94,6 @@ class CommandReader:
     """A worker's end: splits what arrives into commands."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Reads from the socket from now on."""
         self.spin_seconds = 0.0
         self.core = WaitingCore(None)
         """The core to wait for commands on."""

@@ -1,0 +1,105 @@
+"""The kinds of environments, by the prefix of their ids: a row of the table for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A kind of environments, and the module that makes pools of them."""
+
+    module: str
+    """The module with `make(source, num_envs, options, **arguments)`, which gives a pool."""
+    takes: tuple[str, ...]
+    """Arguments of `make_pool` and options of srl's own that have an effect."""
+    lacks: str
+    """The reason why others have none, after "which"."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Other reasons of single arguments."""
+    language: Literal["Python", "C++", "JAX"] = "Python"
+    """The language that steps; C++ does it without Python's lock."""
+    compiled: bool = False
+    """True if a compiled program can step it: one in JAX anywhere, one in C++ on a CPU."""
+    maker: str = ""
+    """"module:function" that gives the maker of an environment by its id without the prefix."""
+    own_ids: bool = False
+    """True if ids are names of the backend's own; those with a colon, a slash or ".so" are not."""
+
+    @property
+    def threaded(self) -> bool:
+        """True if the pool steps on its own threads."""
+        return "threads" in self.takes
+
+    @property
+    def made_by_python(self) -> bool:
+        """True if a Python callable makes single environments, or a vector of them."""
+        return not self.threaded and self.language != "JAX"
+
+
+AT_ONCE = "steps all its environments at once, by itself"
+"""The reason of vector environments."""
+_WRAPPERS = ("wrappers", "metrics", "ignore")
+_PROCESSES = ("restarts", "step_timeout", "start_timeout")
+_NO_PYTHON: dict[str, str] = dict.fromkeys(_WRAPPERS, "is not written in Python")
+_THREADS = "steps on threads: give threads=N"
+_VECTOR = "srl.pools.python.vector_env", ("workers", *_WRAPPERS), AT_ONCE
+_PYTHON = (
+    "srl.pools.python.make",
+    ("batch_size", "workers", "action_repeat", *_PROCESSES, *_WRAPPERS),
+    "steps no threads",
+)
+
+BACKENDS = {
+    # native:CartPole-v1, or native:libwalk.so:Walk-v0 of a library
+    "native": Backend(
+        "srl.pools.native.pool",
+        ("batch_size", "threads", "cores", "action_repeat"),
+        _THREADS,
+        _NO_PYTHON,
+        language="C++",
+        compiled=True,
+        own_ids=True,
+    ),
+    # envpool:Pong-v5
+    "envpool": Backend(
+        "srl.pools.envpool",
+        ("batch_size", "threads", "metrics"),
+        _THREADS,
+        _NO_PYTHON
+        | {
+            "cores": "pins by thread_affinity_offset=N",
+            "action_repeat": "repeats actions by options of its own, such as frame_skip=N",
+        },
+        language="C++",
+        own_ids=True,
+    ),
+    # jax:gymnax:CartPole-v1, jax:brax:ant, or jax:module:maker of a FunctionalEnv
+    "jax": Backend(
+        "srl.pools.functional.pool",
+        ("action_repeat",),
+        "steps all its environments in one compiled call",
+        language="JAX",
+        compiled=True,
+    ),
+    # vector:CartPole-v1 or vector:module:Name-v0, by a vector_entry_point; vector:module:factory
+    "vector": Backend(*_VECTOR),
+    # atari:Pong, in its usual form
+    "atari": Backend(
+        *_VECTOR, language="C++", maker="srl.pools.python.atari:atari_maker", own_ids=True
+    ),
+    # pettingzoo:mpe2.simple_tag_v3, a module of the parallel kind, or pettingzoo:module:factory
+    "pettingzoo": Backend(*_PYTHON, maker="srl.pools.python.pettingzoo:parallel_maker"),
+    # CartPole-v1, module:Name-v0, module:factory or a callable
+    "": Backend(*_PYTHON),
+}
+"""Backends by prefix; "" has the ids without one, and callables."""
+
+
+def backend_of(env: Any) -> Backend:
+    """Gives the backend of an environment: an id, a configuration with one, or a callable."""
+    id = env if isinstance(env, str) else getattr(env, "pool_id", "")
+    prefix, colon, _ = id.partition(":")
+    return BACKENDS.get(prefix if colon else "", BACKENDS[""])

@@ -1,0 +1,60 @@
+"""The work of a background process that plays versions of a run: its start and its pace."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from srl.config.experiment import Experiment
+from srl.core.errors import UserError
+from srl.pools import Pool, make_pool
+from srl.pools.make import threaded
+from srl.run.folder import recorded_experiment
+from srl.system.background.cpu_limit import CpuLimit, cores_granted
+from srl.system.background.priority import keep_to_one_thread, log_as
+from srl.system.compilation import keep_compiled_programs
+
+
+def keep_playing(
+    name: str,
+    folder: Path,
+    make: Callable[[Path, Experiment, CpuLimit], Any],
+    share: Callable[[Experiment], float],
+    poll_seconds: float,
+) -> int:
+    """Plays until the parent ends, with one thread and a share of the processors' time.
+
+    Args:
+        name: Of the process, in the log.
+        folder: The run's.
+        make: Makes an object with `play`, False if there is nothing to play now, and `close`.
+        share: Gives the share for the run's experiment.
+        poll_seconds: The time between two looks for something to play.
+
+    Returns:
+        The exit code 2, for an error that another start would not fix.
+    """
+    log_as(name)
+    try:
+        experiment = recorded_experiment(folder)
+        cpu_limit = CpuLimit(share(experiment), cores_granted())
+        keep_compiled_programs()
+        keep_to_one_thread()
+        with closing(make(folder, experiment, cpu_limit)) as games:
+            while True:
+                if not games.play():
+                    time.sleep(poll_seconds)
+                cpu_limit.rest()
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+def one_thread_pool(env: Any, num_envs: int, action_repeat: int) -> Pool:
+    """Makes environments that this thread steps."""
+    threads = 1 if threaded(env) else 0
+    return make_pool(env, num_envs, threads=threads, action_repeat=action_repeat)

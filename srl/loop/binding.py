@@ -1,0 +1,60 @@
+"""The policies of a run's environments, and the shapes of their decisions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from srl.config.experiment import Experiment
+from srl.core.lazy import jax, jnp
+from srl.core.types import Decision, Specs, Timestep
+from srl.loop.policy_set import PolicySet
+from srl.pools.timestep_arrays import empty_timestep
+from srl.streams.batch import Batch, batch_spec
+
+_ACT = 1  # salt that the run's random key is folded with for acting
+
+
+def run_key(experiment: Experiment) -> Any:
+    """The random key that a run's sampling folds all others from."""
+    return jax.random.fold_in(jax.random.key(experiment.seed), _ACT)
+
+
+def bind_policy_set(experiment: Experiment, specs: Specs) -> PolicySet:
+    """The experiment's policies, for environments of these specs.
+
+    Raises:
+        UserError: If self-play is asked for and does not fit the environments.
+    """
+    policy_set = PolicySet.of_experiment(experiment, specs, experiment.expected_updates)
+    return policy_set.with_opponents(experiment, experiment.num_groups)
+
+
+def batch_specs(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> tuple[Batch, ...]:
+    """Gives the batches' specs of a pass, for one group of `num_envs` environments."""
+    decision = decision_spec(policy_set, num_envs)
+    return tuple(
+        batch_spec(policy_set.specs, num_envs, decision, length, policy_set.chunk_of(length))
+        for length, *_ in experiment.graph.unrolls
+    )
+
+
+def decision_spec(policy_set: PolicySet, num_envs: int) -> Decision:
+    """Shapes and dtypes of a group's decision."""
+    timestep = empty_timestep(policy_set.specs, num_envs)
+    return jax.eval_shape(partial(_first_decision, policy_set, num_envs), timestep)
+
+
+def _first_decision(policy_set: PolicySet, num_envs: int, timestep: Timestep) -> Decision:
+    """Decides by freshly initialised policies; to be traced, for its shapes.
+
+    Args:
+        policy_set: The policies.
+        num_envs: Environments of the group.
+        timestep: Of the group.
+    """
+    key, ended = jax.random.key(0), timestep.terminated
+    slots = jnp.arange(len(ended), dtype=jnp.int32)
+    memory = policy_set.initial_memory(num_envs)
+    policies = policy_set.acting(policy_set.policies(policy_set.init(key)))
+    return policy_set.act(policies, timestep.observation, ended, memory, key, jnp.uint32(0), slots)
