@@ -58,7 +58,7 @@ def test_every_adjustable_setting_of_every_algorithm_takes_one_as_an_option():
 @pytest.mark.parametrize(
     ("algorithm", "told"),
     [
-        (lambda: PPO(gae_lambda=FALLING), "gae_lambda is a schedule; of PPO, learning_rate and cl"),
+        (lambda: PPO(gae_lambda=FALLING), "gae_lambda is a schedule; of PPO, learning_rate and m"),
         (lambda: PPO(clip=Schedule.linear(0.2, -0.1)), "the value of a point is -0.1; expected"),
         (lambda: PPO(clip=Schedule()), "a Schedule has points, or a function; give one"),
         (lambda: PPO(clip=Schedule(((0.5, 1.0), (0.2, 1.0)))), "in the order of their progress"),
