@@ -1,4 +1,4 @@
-"""What priorities do: they weigh what is learned from, and become those of the newest errors."""
+"""Priorities weigh what is learned from, and become those of the newest errors."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,8 +11,10 @@ from drawn_unrolls import SLOTS, unroll_of
 from gymnasium import spaces
 
 from srl.algorithms import DQN, R2D2
-from srl.algorithms.dqn import DrawnWindows, Prioritized
+from srl.algorithms.gradient_descent import vector
+from srl.algorithms.prioritized_replay import Prioritized
 from srl.algorithms.replay import Draws, Replay
+from srl.algorithms.uniform_replay import Sample
 from srl.core.types import Specs
 from srl.networks import MLP
 
@@ -23,16 +25,13 @@ SIZES = {
     "n_step": 2, "priorities": 0.6, "correction": 0.4,
 }  # fmt: skip
 CONFIGS = {
-    "DQN": (DQN(**SIZES, network=MLP(width=8), samples_per_insert=0.25), 1),
-    "R2D2": (
-        R2D2(
-            **SIZES, network=MLP(width=8, memory=4), chunk=2, burn_in=1, sequence=2,
-            samples_per_insert=0.5,
-        ),
-        2,
+    "DQN": DQN(**SIZES, network=MLP(width=8), samples_per_insert=0.25),
+    "R2D2": R2D2(
+        **SIZES, network=MLP(width=8, memory=4), chunk=2, burn_in=1, sequence=2,
+        samples_per_insert=0.5,
     ),
 }  # fmt: skip
-"""Settings of one gradient step an update, and the rows from one window's first to the next's."""
+"""Settings of one gradient step an update."""
 
 
 def unroll(instance, n):
@@ -41,24 +40,34 @@ def unroll(instance, n):
 
 
 def window_at(instance, unroll, row):
-    """What is learned from of the rows from this one on, by slicing them."""
-    rows = slice(row, row + instance.length)
+    """The window of rows from this one on, by slicing them."""
+    rows = slice(row, row + instance.replay.length)
     seen = unroll.observation, unroll.reward, unroll.terminated, unroll.truncated
-    action = unroll.action[row : row + instance.length - 1]
+    action = unroll.action[row : row + instance.replay.length - 1]
     memory = unroll.memory[row // 2] if instance.chunk else ()
-    window = Replay(*(x[rows] for x in seen), action, memory)
-    window = instance.window_of(jax.tree.map(lambda x: jnp.asarray(x)[None], window))
-    return jax.tree.map(lambda x: x[0], window)
+    return Replay(*(x[rows] for x in seen), action, memory)
+
+
+def losses_of(instance, params, state, window):
+    """The losses and errors of a window's samples, and which of them count."""
+    if instance.chunk:
+        valid = instance.learned_rows(window)
+    else:
+        steps = instance.transitions_of(jax.tree.map(lambda x: jnp.asarray(x)[None], window))
+        window = jax.tree.map(lambda x: x[0], steps)
+        valid = window.valid
+    losses, metrics = instance.loss(params, state, window)
+    return losses, metrics["td_error"], valid
 
 
 def priorities_of(instance, state):
     """The priority of each window of the last unrolls, by its errors now, [K, W, B]."""
 
+    @jax.jit
     def of(window):
-        return instance.priority(instance.errors(state.params, state, window)[0], window.valid)
+        return instance.priority(*losses_of(instance, state.params, state, window)[1:])
 
-    of, stride = jax.jit(of), CONFIGS[type(instance.config).__name__][1]
-    starts = range(0, LENGTH + 2 - instance.length, stride)
+    starts = range(0, LENGTH + 2 - instance.replay.length, instance.replay.stride)
     unrolls = [unroll(instance, n) for n in range(BLOCKS)]
     return np.array([[of(window_at(instance, each, row)) for row in starts] for each in unrolls])
 
@@ -66,32 +75,42 @@ def priorities_of(instance, state):
 @pytest.fixture(scope="module", params=CONFIGS)
 def third_update(request):
     """An algorithm in its third update: before, as it draws, and after."""
-    instance = CONFIGS[request.param][0].bind(DISCRETE, 10, SLOTS)
-    assert instance.rounds == 1
-    learn = jax.jit(instance.learn)
+    instance = CONFIGS[request.param].bind(DISCRETE, 10, SLOTS)
+    assert instance.gradient_steps == 1
+
+    @jax.jit
+    def update(state, replay, unroll):
+        added = []
+        total = lambda sums: added.append(sums) or sums  # noqa: E731
+        prepared, looked, batch = instance.prepare(state, replay, unroll, lambda sums: sums)
+        _, metrics = instance.gradient_step(prepared, batch, 0, total)
+        step = added[0], metrics["priority"], batch.sample, looked.priority
+        return instance.learn(state, unroll, replay), prepared, step
+
     state = jax.jit(instance.init)(jax.random.key(0))
     replay = instance.empty_replay(unroll(instance, 0))
     for n in range(2):
-        state, replay, _ = learn(state, unroll(instance, n), replay)
-    newest = unroll(instance, 2)
-    looked, drawn, sums = jax.jit(instance.look)(state, replay, newest)
-    _, learned, _ = learn(state, newest, replay)
+        (state, replay, _), *_ = update(state, replay, unroll(instance, n))
+    (_, learned, _), prepared, step = update(state, replay, unroll(instance, 2))
+    sums, priority, sample, before = step
     return SimpleNamespace(
         instance=instance,
-        state=instance.adapt(state, sums),
+        state=prepared,
         now=priorities_of(instance, state),
-        drawn=jax.tree.map(lambda x: x[0], drawn),
-        before=np.asarray(looked.priority),
+        sample=jax.tree.map(lambda x: x[0], sample),
+        sums=sums,
+        priority=priority,
+        before=np.asarray(before),
         after=np.asarray(learned.priority),
     )
 
 
-def places(drawn):
-    return tuple(np.asarray(x) for x in drawn.draws[:3])
+def places(sample):
+    return tuple(np.asarray(x) for x in sample.draws[:3])
 
 
 def test_a_drawn_window_gets_the_priority_of_its_error_and_all_others_keep_theirs(third_update):
-    before, after, place = third_update.before, third_update.after, places(third_update.drawn)
+    before, after, place = third_update.before, third_update.after, places(third_update.sample)
     expected = before.copy()
     expected[place] = third_update.now[place]
     drawn = np.zeros(before.shape, bool)
@@ -104,38 +123,38 @@ def test_a_drawn_window_gets_the_priority_of_its_error_and_all_others_keep_their
 
 def test_what_priorities_draw_more_often_weighs_less_in_the_loss(third_update):
     """Schaul et al., 2016, section 3.4; draws are even over slots, and by priority within each."""
-    instance, state, drawn = third_update.instance, third_update.state, third_update.drawn
-    priority, (block, row, column) = third_update.before, places(drawn)
+    instance, state, sample = third_update.instance, third_update.state, third_update.sample
+    priority, (block, row, column) = third_update.before, places(sample)
     own = priority[block, row, column]
     of_all = own / priority.sum()
     drawn_here = own / priority.sum((0, 1))[column] / SLOTS
     weight = of_all / drawn_here * (priority.size * of_all) ** -0.4
     assert np.ptp(weight) > 0.1
-    valid = np.asarray(drawn.window.valid)
 
+    @jax.jit
+    @jax.value_and_grad
     def loss(params):
-        losses = weight * instance.errors(params, state, drawn.window)[1]
-        return jnp.sum(jnp.where(valid, losses, 0))
+        losses, _, valid = losses_of(instance, params, state, sample.rows)
+        return jnp.sum(jnp.where(valid, weight * losses, 0))
 
-    of = jax.jit(jax.value_and_grad(instance.loss, has_aux=True))
-    (total, (sums, notes)), gradient = of(state.params, state, drawn, 0)
-    expected, along = jax.jit(jax.value_and_grad(loss))(state.params)
-    np.testing.assert_allclose([total, sums["metrics"]["q_loss"]], expected, rtol=1e-4)
-    for a, b in zip(*map(jax.tree.leaves, (gradient, along)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(notes, third_update.now[block, row, column], rtol=1e-4)
+    expected, along = loss(state.params)
+    np.testing.assert_allclose(third_update.sums.metrics["q_loss"], expected, rtol=1e-4)
+    np.testing.assert_allclose(third_update.sums.gradient, vector(along), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        third_update.priority, third_update.now[block, row, column], rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_window_that_is_drawn_again_keeps_the_last_priority_that_was_noted(name):
     """Of rounds with a gradient step, slots that are learned from, and windows that hold any."""
-    config = CONFIGS[name][0]
+    config = CONFIGS[name]
     config = replace(config, samples_per_insert=2.5 * config.samples_per_insert)
     instance, random = config.bind(DISCRETE, 10, SLOTS), np.random.default_rng(0)
     state = jax.jit(instance.init)(jax.random.key(0))._replace(n=jnp.int32(2))
     due = np.array([True, True, False])  # of 2.5 gradient steps an update
-    np.testing.assert_array_equal(instance.due(state.n, np.arange(3)), due)
-    shape = BLOCKS, instance.starts, SLOTS
+    np.testing.assert_array_equal(instance.ratio.due(state.n, np.arange(3)), due)
+    shape = BLOCKS, instance.replay.windows, SLOTS
     priority = random.random(shape, np.float32) * (random.random(shape) < 0.8)
     block, row, column = (random.integers(0, size, (3, 24)) for size in shape)
     ready = (random.random(SLOTS) < 0.7)[column]
@@ -147,7 +166,8 @@ def test_a_window_that_is_drawn_again_keeps_the_last_priority_that_was_noted(nam
             expected[place] = notes[draw]
             times[place] += 1
     assert (times > 1).any()
-    drawn = DrawnWindows((), ready, Draws(block, row, column, column))
-    held = Prioritized((), jnp.asarray(priority))
-    revised = jax.jit(instance.revise)(state, held, drawn, notes)
-    np.testing.assert_array_equal(revised.priority, expected)
+    sample = Sample((), Draws(block, row, column, column), (), ready)
+    batch = SimpleNamespace(sample=sample, observations=state.observations)
+    finish = jax.jit(lambda *given: instance.finish(*given[:2], batch, {"priority": given[2]})[1])
+    finished = finish(state, Prioritized((), jnp.asarray(priority)), notes)
+    np.testing.assert_array_equal(finished.priority, expected)
