@@ -290,10 +290,6 @@ class Training:
             read = " and ".join(map(str, versions))
             raise RunError(f"learners have read different checkpoints: {read}; one is damaged")
 
-    def finish(self) -> None:
-        """Notifies all that make unrolls that no further one is wanted."""
-        self.environments.finish()
-
     def close(self) -> None:
         """Lets go of all that was made."""
         self.environments.close()

@@ -67,7 +67,6 @@ def _run(context: WorkerContext, training: Training) -> None:
     ) as run:
         run.start(resume=context.resume)
         run.loop()
-        training.finish()
 
 
 class _ControllerShow:
