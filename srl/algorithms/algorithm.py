@@ -473,9 +473,9 @@ def learn(
 
     They have the same number of gradient steps, and take each of them at the same time.
     """
-    states, replays, batches = dict(states), dict(replays), {}
+    states, replays, batches = ({n: x[n] for n in instances} for x in (states, replays, unrolls))
     for name, instance in instances.items():
-        prepared = instance.prepare(states[name], replays[name], unrolls[name], total)
+        prepared = instance.prepare(states[name], replays[name], batches[name], total)
         states[name], replays[name], batches[name] = prepared
 
     def step(states: dict[str, Any], number: Array) -> tuple[dict[str, Any], dict[str, Metrics]]:

@@ -57,7 +57,8 @@ class WaitingWorkers:
         self._next_report = now + _REPORT_SECONDS / 12
         lines = []
         for fragment, ready in self._ready.items():
-            late = [m for _, m in ready if now > m.waits_since + _REPORT_SECONDS]
+            # One that was found meanwhile waits no more, though it is here until its turn.
+            late = [m for _, m in ready if 0 < m.waits_since < now - _REPORT_SECONDS]
             late = sorted((m for m in late if not m.reported_waiting), key=lambda m: m.number)
             for member in late:
                 member.reported_waiting = True

@@ -32,7 +32,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Stopped(Exception):
-    """The run ends: no further unroll is wanted."""
+    """The worker is to end, by its controller; no stream ends it."""
 
 
 class Start(NamedTuple):

@@ -27,7 +27,6 @@ from srl.streams.group_state import (
     START,
     STATE_BYTES,
     Start,
-    Stopped,
     pack,
     receive_start,
     send_start,
@@ -58,8 +57,6 @@ class InferenceMessage(IntEnum):
     WANT_STATE = 35
     STATE = 36
     """Body: the group's state, as it is before it acts on what it has sent."""
-    STOP = 37
-    """No further step is wanted."""
 
 
 FIELDS = {
@@ -70,7 +67,6 @@ FIELDS = {
     InferenceMessage.REPLY: Fields(version=VERSION, body=True),
     InferenceMessage.WANT_STATE: Fields(),
     InferenceMessage.STATE: Fields(body=True),
-    InferenceMessage.STOP: Fields(),
 }
 
 
@@ -181,7 +177,6 @@ class RemoteActing:
         """Sends a request and waits for the reply; see `Acting`.
 
         Raises:
-            Stopped: If no further step is wanted.
             Refused: If the buffers have other shapes than the timestep.
         """
         self._sequence += 1
@@ -219,8 +214,6 @@ class RemoteActing:
     def _answer(self) -> tuple[Decision, np.ndarray]:
         while True:
             message = check(self._connection.wait(self._alive), FIELDS)
-            if message.kind == InferenceMessage.STOP:
-                raise Stopped
             if message.kind == InferenceMessage.WANT_STATE:
                 self._connection.send(Message(InferenceMessage.STATE, body=pack(self._state())))
             elif demand(message, InferenceMessage.REPLY).sequence == self._sequence:

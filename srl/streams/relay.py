@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from srl.core.errors import RunError, SrlError
 from srl.streams.parameter_memory import NONE_YET, Version
 from srl.streams.parameters import Publisher, Subscriber, published_version
 from srl.streams.transport import Connection, Disconnected, Listener
+from srl.streams.transport.message import Identity
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +65,7 @@ class Relay:
     def __init__(
         self,
         listener: Listener,
-        connect: Callable[[str], Connection],
+        connect: Callable[[str, Identity], Connection],
         *,
         patience: float = _PATIENCE_SECONDS,
         quiet: float = _QUIET_SECONDS,
@@ -72,7 +74,8 @@ class Relay:
 
         Args:
             listener: Where this host's workers and other hosts' relays connect; it is closed here.
-            connect: Gives a connection to an address; raises Disconnected if nothing listens there.
+            connect: Gives a connection to an address, as a sender that no other connection of the
+                relay has; raises Disconnected if nothing listens there.
             patience: Seconds for another relay to answer, before the publisher takes its place for
                 a while.
             quiet: Seconds, up to twice as many, without newer parameters after which the publisher
@@ -82,7 +85,7 @@ class Relay:
         self.address = listener.address
         self._patience, self._quiet = patience, quiet
         self._failure: Exception | None = None
-        self._listener, self._connect = listener, connect
+        self._listener, self._connect_as = listener, connect
         self._source = self._parent = self._avoided = ""
         self._return_at = 0.0  # to the parent that is avoided
         self._target, self._begun = "", 0.0  # what it connects to, and since when
@@ -150,6 +153,11 @@ class Relay:
     def _published(self) -> Version:
         """The publisher's newest version, if a parent serves this relay; (-1, -1) if unknown."""
         return NONE_YET if self._wanted() in ("", self._source) else self._ask_source()
+
+    def _connect(self, address: str) -> Connection:
+        """Connects as another sender each time: a question would replace the subscription."""
+        identity = self._listener.identity._replace(sender=secrets.randbits(32))
+        return self._connect_as(address, identity)
 
     def _ask_source(self) -> Version:
         """The publisher's newest version; (-1, -1) if it does not answer now."""

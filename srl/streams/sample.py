@@ -18,7 +18,7 @@ import numpy as np
 from srl.core.types import Tree
 from srl.pools.timestep_arrays import aligned_zeros
 from srl.streams.batch import Batch, batches_of, widened
-from srl.streams.group_state import START, Stopped, pack, receive_start
+from srl.streams.group_state import START, pack, receive_start
 from srl.streams.layout import Layout
 from srl.streams.tickets import Ticket
 from srl.streams.transport.interface import Connection
@@ -48,8 +48,6 @@ class SampleMessage(IntEnum):
     WANT_STATE = 16
     STATE = 17
     """Body: the group's state between two unrolls."""
-    STOP = 18
-    """No further unroll is wanted."""
 
 
 _TICKET = {"batch": COUNT, "position": NUMBER}
@@ -64,7 +62,6 @@ FIELDS = {
     SampleMessage.DELIVER: Fields(_TICKET, body=True),
     SampleMessage.WANT_STATE: Fields(),
     SampleMessage.STATE: Fields(body=True),
-    SampleMessage.STOP: Fields(),
 }
 
 
@@ -138,7 +135,6 @@ class SampleSource:
                 asked for then. Earlier where the learner wants the group's state first.
 
         Raises:
-            Stopped: If no further unroll is wanted.
             Disconnected: If the learner has gone.
         """
         if not self.asked:
@@ -157,8 +153,6 @@ class SampleSource:
             self.wants_state = True
             return None
         self.asked = False
-        if message.kind == SampleMessage.STOP:
-            raise Stopped
         self._ticket = Ticket(*demand(message, SampleMessage.TICKET).counts)
         if self._ticket.position >= self._positions:
             raise Refused(f"a ticket {self._ticket} of a batch of {self._positions} positions")

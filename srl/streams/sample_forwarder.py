@@ -55,11 +55,7 @@ class SampleForwarder:
             source.close()
 
     def take(self, group: int) -> Grant | None:
-        """A ticket, if one has come; else it is asked for.
-
-        Raises:
-            Stopped: If no further unroll is wanted.
-        """
+        """A ticket, if one has come; else it is asked for."""
         grant = None
         try:
             grant = self._sources[group].take(0.0)

@@ -10,7 +10,6 @@ from srl.core.types import Tree
 from srl.streams.batch import Batch, widened
 from srl.streams.group_state import (
     Start,
-    Stopped,
     check_state,
     send_start,
     state_layout,
@@ -71,7 +70,7 @@ class SampleSink:
         self._awaited: set[int] = set()  # groups whose state is still to come
         self._states: dict[int, Tree] = {}
         self._changed = threading.Condition()  # its lock may be taken again by its holder
-        self._draining = self._closed = False
+        self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="sample stream", daemon=True)
 
@@ -144,12 +143,6 @@ class SampleSink:
     def _count(self) -> None:
         self._on_counts(self.limiter.counts)
 
-    def drain(self) -> None:
-        """Grants no further ticket."""
-        with self._changed:
-            self._draining = True
-        self._wake()
-
     def _wake(self) -> None:
         self.listener.wake()
         self.on_room()
@@ -179,14 +172,8 @@ class SampleSink:
             self._leave(group)
 
     def take(self, group: int) -> Grant | None:
-        """A ticket, if there is one; `on_room` is called when it is worth asking again.
-
-        Raises:
-            Stopped: If no further unroll is wanted.
-        """
+        """A ticket, if there is one; `on_room` is called when it is worth asking again."""
         with self._changed:
-            if self._draining:
-                raise Stopped
             ticket = self.limiter.take(group)
             if ticket is None:
                 return None
@@ -310,15 +297,10 @@ class SampleSink:
             if group in self._want_state:
                 self._want_state.discard(group)
                 self.listener.send(peer, Message(SampleMessage.WANT_STATE))
-            try:
-                grant = self.take(group)
-            except Stopped:
-                message = Message(SampleMessage.STOP)
-            else:
-                if grant is None:
-                    continue
-                message = Message(
-                    SampleMessage.TICKET, version=grant.oldest_version, counts=grant.ticket
-                )
+            grant = self.take(group)
+            if grant is None:
+                continue
             del self._asking[group]
+            version, ticket = grant.oldest_version, grant.ticket
+            message = Message(SampleMessage.TICKET, version=version, counts=ticket)
             self.listener.send(peer, message)

@@ -40,10 +40,3 @@ def run_actor(context: WorkerContext) -> None:
         groups.close()
     except Stopped:
         return
-    _wait(context)
-
-
-def _wait(context: WorkerContext) -> None:
-    """Waits for the end of the run, as other workers may still be at work."""
-    while not context.stopping.wait(1.0):
-        context.progress()

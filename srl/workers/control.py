@@ -138,7 +138,6 @@ class Control:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._changed = threading.Condition()
         self._start: Start | None = None
-        self._unseen = False
         self._answers: dict[int, dict[str, Any]] = {}  # by the event's number
         self._alive, self._longest = time.monotonic(), 0.0
         self._stage = Stage.STARTING
@@ -178,14 +177,13 @@ class Control:
             self._changed.wait_for(lambda: self._start or self.stopping.is_set())
             if self._start is None:
                 raise Drained
-            self._unseen = False
             return self._start
 
-    def newest_start(self) -> Start | None:
-        """Takes the start that has arrived since the last call; None for nothing."""
-        with self._changed:
-            start, self._unseen = self._start if self._unseen else None, False
-            return start
+    @property
+    def peers(self) -> dict[str, list[dict[str, str]]]:
+        """The other workers' addresses as they were last sent, as in `Start`; empty before."""
+        start = self._start
+        return start.peers if start else {}
 
     def wait_for_answer(self, number: int, event: dict[str, Any] | None) -> dict[str, Any]:
         """Waits for the hooks' answer.
@@ -267,7 +265,6 @@ class Control:
                 values = unpack(message)
                 specs = values["specs"] and specs_from_json(values["specs"])
                 self._start = Start(values["peers"], values["incarnations"], specs)
-                self._unseen = True
                 self.on_start(self._start)
             elif message.kind == ControlMessage.ANSWER:
                 values = unpack(message)

@@ -43,7 +43,6 @@ class WorkerContext:
         self.stopping = control.stopping
         """A `threading.Event`, set when the worker is to finish and return."""
         self._spec, self._control = spec, control
-        self._peers: Addresses = {}
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -69,9 +68,7 @@ class WorkerContext:
         """
         sent = None if specs is None else specs_to_json(specs)
         self._control.send(ControlMessage.HELLO, {"addresses": addresses, "specs": sent})
-        start = self._control.wait_for_start()
-        self._peers = start.peers
-        return start
+        return self._control.wait_for_start()
 
     def endpoints(self) -> Endpoints:
         """The worker's place among the others; streams connect once it has registered."""
@@ -80,7 +77,7 @@ class WorkerContext:
             self.fragment,
             self.replica,
             self.identity,
-            self._newest_peers,
+            self.peers,
             self.stopping,
             self._spec.transport,
             self.progress,
@@ -91,12 +88,6 @@ class WorkerContext:
         )
         self._control.on_start = lambda start: endpoints.fence(start.incarnations)
         return endpoints
-
-    def _newest_peers(self) -> Addresses:
-        start = self.peers_changed()
-        if start is not None:
-            self._peers = start.peers
-        return self._peers
 
     def progress(self, **counters: float) -> None:
         """Marks the main loop as alive; cheap.
@@ -118,9 +109,9 @@ class WorkerContext:
         """Calls `add`, in another thread, with what other workers spend their time on."""
         self._control.on_seconds = add
 
-    def peers_changed(self) -> Start | None:
-        """The peers as they are now, if one has changed since this was last asked."""
-        return self._control.newest_start()
+    def peers(self) -> Addresses:
+        """The addresses of the other workers as they are now; any thread may ask."""
+        return self._control.peers
 
     def say(self, text: str) -> None:
         """Shows a line in the terminal."""

@@ -57,7 +57,8 @@ def work(context, specs, last):
             ledger.restart(done)
         agents = start.specs and start.specs.agents
         values = {"agents": agents, "modules": heavy_modules(), "done": done}
-        note(context, {"start": start.peers, **values})
+        peers = start.peers
+        note(context, {"start": peers, **values})
         while (context.folder / f"compile-{name}").exists():
             context.stopping.wait(0.02)
         if (context.folder / f"compute-{name}").exists():
@@ -66,8 +67,9 @@ def work(context, specs, last):
                 sum(range(1000))
         while not context.stopping.is_set() and done != last:
             fail(context.folder, name)
-            if start := context.peers_changed():
-                note(context, {"peers": start.peers})
+            if (peers_now := context.peers()) != peers:
+                peers = peers_now
+                note(context, {"peers": peers})
             done += 1
             context.progress(**{"steps" if last is None else "updates": done})
             if last is None:

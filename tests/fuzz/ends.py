@@ -18,7 +18,7 @@ from srl.loop.binding import batch_specs
 from srl.loop.learning.learner import Learner
 from srl.networks import MLP
 from srl.streams import inference, parameters, sample
-from srl.streams.group_state import Stopped, pack
+from srl.streams.group_state import pack
 from srl.streams.inference import RemoteActing
 from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET
@@ -235,7 +235,7 @@ def connecting(data, fields, bodies, first, use):
             raise Disconnected("nobody is there")
         return scripts.pop()
 
-    with suppress(RunError, Stopped):
+    with suppress(RunError):
         use(connect)
 
 

@@ -38,7 +38,7 @@ class Hosts:
     def relay(self, host, **patience):
         number = next(self._numbers)
         listener = self._listen(number, host)
-        relay = Relay(listener, lambda to: self._connect(to, number, host), **patience)
+        relay = Relay(listener, lambda to, at: self._connect(to, at.sender, host), **patience)
         return self._stack.enter_context(closing(relay))
 
     def subscriber(self, address, host):
@@ -255,3 +255,18 @@ def test_a_relay_that_is_asked_for_the_newest_version_asks_the_publisher(hosts):
         for number in range(2, 30):
             publisher.publish((0, number), parameters(number))
             assert published_version(connection, relay.check) == (0, number)
+
+
+def test_a_question_before_the_first_parameters_does_not_end_the_subscription(hosts, caplog):
+    caplog.set_level("INFO", "srl.streams.relay")
+    publisher, relay = hosts.publisher(), hosts.relay("far")
+    relay.follow(publisher.address, "")
+    worker = hosts.subscriber(relay.address, "far")
+    worker.ask_published()  # the answer has to wait for the first version
+    deadline = time.monotonic() + SECONDS
+    while hosts.connected[publisher.address] < 4:  # for the subscription, and to ask for it
+        assert time.monotonic() < deadline
+        assert worker.newest(NONE_YET, 0.01) is None
+    publisher.publish((0, 1), parameters(1))
+    awaited(worker, (0, 1))
+    assert caplog.messages == [f"parameters come from {publisher.address}"]

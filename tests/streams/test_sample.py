@@ -12,7 +12,6 @@ from srl.core.tree import map_tree
 from srl.core.types import Decision
 from srl.pools import make_pool
 from srl.streams.batch import batch_spec
-from srl.streams.group_state import Stopped
 from srl.streams.sample import SampleMessage, SampleSource
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
@@ -264,19 +263,6 @@ def test_what_was_saved_for_a_group_that_has_not_come_yet_is_still_its_state(end
     end.sink.saved = {1: state(clock=9)}
     end.sink.ask_states()
     assert int(end.sink.states(lambda: None)[1]["clock"]) == 9
-
-
-def test_after_the_drain_no_unroll_begins_and_those_under_way_are_taken_in(ends):
-    end = ends()
-    one, other = (end.group(number) for number in range(GROUPS))
-    granted(one)
-    end.sink.drain()
-    with pytest.raises(Stopped):
-        other.take(SECONDS)
-    one.deliver()
-    with pytest.raises(Stopped):
-        one.take(SECONDS)
-    assert end.limiter.counts.granted == 1
 
 
 def test_an_error_of_another_thread_reaches_the_learner(ends):

@@ -25,16 +25,16 @@ def main(argv: list[str]) -> None:
     run, limit_bytes, number = map(int, argv)
     host, keys = f"host{number}", keys_from_environment()
 
-    def connected(address: str, sender: int = number) -> Connection:
-        identity = Identity(run, sender, 0)
+    def connected(address: str, identity: Identity) -> Connection:
         return connect(address, identity, limit_bytes=limit_bytes, keys=keys, host=host)
 
     identity = Identity(run, number, 0)
     listener = listen("cluster", identity, limit_bytes=limit_bytes, keys=keys, host=host)
     with closing(Relay(listener, connected, patience=60.0, quiet=60.0)) as relay:
         _send(relay.address)
+        own = Identity(run, 1 << 20, 0)
         worker = threading.Thread(
-            target=lambda: _read(Subscriber(lambda: connected(relay.address, 1 << 20))), daemon=True
+            target=lambda: _read(Subscriber(lambda: connected(relay.address, own))), daemon=True
         )
         worker.start()
         for line in sys.stdin:

@@ -134,7 +134,7 @@ class Supervisor:
                 try:
                     if address is None:
                         raise Disconnected("no controller has written its address yet")
-                    with self._connect(address) as self._connection:
+                    with self._connect(address, self._identity) as self._connection:
                         self._address, pause = address, _RETRY_SECONDS
                         self._introduce()
                         self._talk()
@@ -174,10 +174,12 @@ class Supervisor:
 
     # ---- with the controller ----
 
-    def _connect(self, address: str, limit_bytes: int = LIMIT_BYTES) -> Connection:
+    def _connect(
+        self, address: str, identity: Identity, limit_bytes: int = LIMIT_BYTES
+    ) -> Connection:
         return connect(
             address,
-            self._identity,
+            identity,
             limit_bytes=limit_bytes,
             timeout=_CONNECT_SECONDS,
             keys=self._keys,
@@ -304,7 +306,7 @@ class Supervisor:
             interface=self._interface,
             keys=self._keys,
         )
-        return Relay(listener, lambda address: self._connect(address, STATE_BYTES))
+        return Relay(listener, lambda to, sender: self._connect(to, sender, STATE_BYTES))
 
     def _by_relay(self, message: Message, relay: Relay) -> Message:
         """The message about its peers to a worker, whose parameters come from this host."""

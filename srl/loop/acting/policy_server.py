@@ -22,7 +22,7 @@ from srl.loop.policy_set import PolicySet
 from srl.loop.wiring import Endpoints
 from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import UnrollWriter
-from srl.streams.group_state import Start, Stopped, unpacked_state
+from srl.streams.group_state import Start, unpacked_state
 from srl.streams.inference import FIELDS, InferenceMessage, Session
 from srl.streams.layout import Layout
 from srl.streams.sample import Grant
@@ -72,7 +72,7 @@ class Collected(Protocol):
         """Removes a group; a ticket that it holds is lost."""
 
     def take(self, group: int) -> Grant | None:
-        """A ticket, if there is one; raises Stopped if no further unroll is wanted."""
+        """A ticket, if there is one."""
 
     def deliver(self, group: int, ticket: Ticket) -> None:
         """Hands over an unroll that was written into its columns."""
@@ -341,12 +341,7 @@ class PolicyServer:
         group = session.group
         if not self._sink.wants_state(group):
             unroll.asked_state = False
-            try:
-                unroll.grant = self._sink.take(group)
-            except Stopped:
-                del self._waiting[group]
-                session.send(Message(InferenceMessage.STOP))
-                return False
+            unroll.grant = self._sink.take(group)
         if unroll.grant is None:
             if self._sink.wants_state(group) and not unroll.asked_state:
                 session.send(Message(InferenceMessage.WANT_STATE))

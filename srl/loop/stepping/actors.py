@@ -38,7 +38,7 @@ class OneGroup:
 
 
 class ActorThreads:
-    """Runs the loop for each group of a worker until no unroll is wanted any more."""
+    """Runs the loop for each group of a worker until that is to end."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class ActorThreads:
             raise self._error
 
     def close(self) -> None:
-        """Waits for the threads, which the end of their streams or `endpoints.stopping` ends."""
+        """Waits for the threads, which `endpoints.stopping` ends."""
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()

@@ -72,9 +72,6 @@ class Environments(projection.Environments, Protocol):
     def restore(self, states: Mapping[int, Tree]) -> None:
         """Lets groups go on from the states of all, or anew where there is none that fits."""
 
-    def finish(self) -> None:
-        """Notifies all that make unrolls that no further one is wanted."""
-
     def close(self) -> None:
         """Lets go of all that was made."""
 

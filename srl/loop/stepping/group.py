@@ -63,7 +63,7 @@ class Unrolls(Protocol):
     """The edge from `collect` to `learn`, which takes the group's unrolls."""
 
     def next(self, group: Group) -> Destination:
-        """Waits until an unroll may begin; raises Stopped where none may any more."""
+        """Waits until an unroll may begin; raises Stopped if the worker is to end."""
         ...
 
     def deliver(self, group: Group) -> None:

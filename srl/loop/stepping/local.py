@@ -153,9 +153,6 @@ class LocalEnvironments:
             self.resumes_exactly = False
             self.reset(f"environments {self._learner.progress.epoch}")
 
-    def finish(self) -> None:
-        """Does nothing: no other worker waits."""
-
     def close(self) -> None:
         """Ends the environments."""
         for pool in self._pools:

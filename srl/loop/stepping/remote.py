@@ -262,11 +262,6 @@ class RemoteEnvironments:
         self.resumes_exactly = fits
         self._saved = {group: states[group] for group in self._numbers} if fits else {}
 
-    def finish(self) -> None:
-        """Refuses every group a further unroll."""
-        if self._begun:
-            self.sink.drain()
-
     def close(self) -> None:
         """Ends the streams."""
         self._closed = True

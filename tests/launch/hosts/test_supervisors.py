@@ -224,15 +224,41 @@ def test_what_ends_with_a_host_that_is_taken_away_is_started_by_the_next_at_once
     assert account(told).learned > 0
 
 
-def test_a_learner_that_is_taken_away_with_its_host_has_written_a_checkpoint(cluster):
-    run = cluster("--env-steps", "100_000_000", "--checkpoint-minutes", "100")
-    controller, supervisors = run.serve(), run.supervise_all()
+SLOW_DISK = """
+import os
+import time
+
+fsync = os.fsync
+
+
+def slowly(descriptor):
+    if os.path.exists({file!r}):
+        time.sleep(1)
+    fsync(descriptor)
+
+
+os.fsync = slowly
+"""
+"""Has Python take a second to sync a file, as long as there is another one."""
+
+
+@pytest.mark.parametrize("plan", ["decoupled", pytest.param("central", marks=pytest.mark.slow)])
+def test_a_learner_that_is_taken_away_with_its_host_has_written_a_checkpoint(
+    cluster, tmp_path, plan
+):
+    run = cluster("--plan", plan, "--env-steps", "100_000_000", "--checkpoint-minutes", "100")
+    slow = tmp_path / "slow"
+    (tmp_path / "sitecustomize.py").write_text(SLOW_DISK.format(file=str(slow)))
+    controller = run.serve()
+    supervisors = run.supervise_all(env={**os.environ, "PYTHONPATH": str(tmp_path)})
     run.until(lambda: run.updates() >= 20)
     reached = run.updates()
+    slow.touch()  # meanwhile all groups come to the end of their unrolls, and wait for tickets
     controller.terminate()
     (leaving,) = supervisors["learner"]
     leaving.terminate()
     assert leaving.wait(SECONDS) == 143
+    slow.unlink()
     with closing(Checkpoints(run.run.checkpoints)) as checkpoints:
         kept = checkpoints.latest()
     assert kept >= reached
@@ -244,6 +270,7 @@ def test_a_learner_that_is_taken_away_with_its_host_has_written_a_checkpoint(clu
     assert controller.wait(SECONDS) == 130
     told = run.terminal.read_text()
     assert f"goes on after {kept * 4 * 4 * 16:,} env steps" in told
+    assert "for a host that has room" not in told  # the controller found all but the learner
     assert account(told).rolled_back == 0
 
 

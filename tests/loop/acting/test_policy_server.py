@@ -11,9 +11,14 @@ from small_runs import CARTPOLE
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
+<<<<<<< HEAD
 from srl.loop.binding import batch_specs
 from srl.loop.learning.learner import Learner
 from srl.streams.group_state import STATE_BYTES, Stopped
+=======
+from srl.loop.learning.learner import Learner, batch_specs
+from srl.streams.group_state import STATE_BYTES
+>>>>>>> small
 from srl.streams.inference import RemoteActing
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
@@ -102,14 +107,11 @@ class Group:
         return self.acting.decide(self.timestep, self.acting.initial_memory(), clock)
 
     def ask(self, clock=0):
-        """Asks in a thread; `answered` is set once the answer is there, or the run is over."""
+        """Asks in a thread; `answered` is set once the answer is there."""
 
         def asking():
-            try:
-                decision, version = self.step(clock)
-                self.result = np.array(decision.action), version
-            except Stopped:
-                self.result = Stopped
+            decision, version = self.step(clock)
+            self.result = np.array(decision.action), version
             self.answered.set()
 
         threading.Thread(target=asking, daemon=True).start()
@@ -232,19 +234,6 @@ def test_a_worker_that_collects_gives_a_batch_once_all_unrolls_are_whole(collect
     sink.learned()
     for group in groups:
         assert group.answered.wait(SECONDS)
-
-
-def test_after_the_drain_groups_are_stopped_at_the_end_of_their_unrolls(collecting):
-    worker, sink = collecting
-    group = worker.group(0)
-    group.step(0)
-    sink.drain()
-    length = CARTPOLE.algorithm.unroll_length
-    for clock in range(1, length):
-        group.step(clock)
-    group.ask(length)
-    assert group.answered.wait(SECONDS)
-    assert group.result is Stopped
 
 
 def test_an_unroll_that_a_dead_group_had_begun_is_lost_and_begun_anew(collecting):

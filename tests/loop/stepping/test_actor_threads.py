@@ -177,11 +177,10 @@ def test_stepping_is_seen_also_if_a_group_hangs_before_the_last_one_begins(threa
     assert stepping.wait(SECONDS)
 
 
-@pytest.mark.parametrize("how", ["drain", "stopping"])
-def test_groups_end_quietly_once_no_unroll_is_wanted(threads, ends, how):
+def test_groups_end_quietly_once_their_worker_is_to_end(threads, ends):
     actors = threads(TINY.env, TINY.env)
     assert ends.environments.gather(0) is not None
-    ends.environments.finish() if how == "drain" else ends.stopping.set()
+    ends.stopping.set()
     actors.wait(lambda: None)
     assert actors.env_steps == TINY.num_envs * TINY.graph.steps  # each has done one unroll
     assert actors.all_progressed()  # who has ended holds nobody up

@@ -198,7 +198,7 @@ def test_states_asked_for_in_the_midst_of_an_unroll_are_those_at_its_end(ends):
     for number, state in states.items():
         own = following.columns(number, 2).timesteps
         assert_same(state["timestep"], map_tree(lambda x: x[0], own)._asdict())
-    end.environments.finish()
+    end.stopping.set()
     assert [group.ended() for group in groups] == [Stopped, Stopped]
 
 
@@ -215,12 +215,12 @@ def test_groups_go_on_from_states_of_all_and_begin_anew_from_those_of_some(ends)
     assert fewer.sink.saved == {}
 
 
-def test_when_the_run_is_over_groups_end_with_the_unrolls_that_they_had_begun(ends):
+def test_groups_of_a_worker_that_is_to_end_finish_the_unrolls_that_they_had_begun(ends):
     end = ends()
     groups = [Running(end, number, held_at=2) for number in range(2)]
     for group in groups:
         assert group.held.wait(SECONDS)
-    end.environments.finish()
+    end.stopping.set()
     for group in groups:
         group.go.set()
     assert [group.ended() for group in groups] == [Stopped, Stopped]
@@ -279,7 +279,7 @@ def test_each_pass_acts_with_what_the_one_before_has_learned(ends):
         for _, gathered, _ in learner.gathered[-2:]:
             assert (gathered.batch.version[..., 1] == 2 * passes).all()
     assert end.learner.progress.report()["staleness_max"] == 0
-    end.environments.finish()
+    end.stopping.set()
     assert [group.ended() for group in groups] == [Stopped, Stopped]
 
 
