@@ -67,10 +67,6 @@ def _run(context: WorkerContext, training: Training) -> None:
     ) as run:
         run.start(resume=context.resume)
         run.loop()
-<<<<<<< HEAD
-        training.environments.finish()
-=======
->>>>>>> small
 
 
 class _ControllerShow:

@@ -11,14 +11,9 @@ from small_runs import CARTPOLE
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
-<<<<<<< HEAD
 from srl.loop.binding import batch_specs
 from srl.loop.learning.learner import Learner
-from srl.streams.group_state import STATE_BYTES, Stopped
-=======
-from srl.loop.learning.learner import Learner, batch_specs
 from srl.streams.group_state import STATE_BYTES
->>>>>>> small
 from srl.streams.inference import RemoteActing
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
