@@ -58,6 +58,8 @@ class State(Protocol):
 
     def _replace(self, **fields: Any) -> Self: ...
 
+    def _asdict(self) -> dict[str, Any]: ...
+
 
 @dataclass(frozen=True)
 class Algorithm(Settings):
@@ -142,11 +144,7 @@ class Algorithm(Settings):
             )
 
     def expect_fit(self, graph: Graph) -> None:
-        """Raises PlanError where a loop asks for what the algorithm's functions do not have.
-
-        Args:
-            graph: The loop's.
-        """
+        """Raises PlanError where a loop asks for what the algorithm's functions do not have."""
         name = self.instance.__name__
         if "teach" in graph.nodes and self.instance.teach is Instance.teach:
             raise PlanError(
