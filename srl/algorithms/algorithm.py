@@ -371,7 +371,7 @@ class Instance(ABC):
         self, policy: Policy, observation: Tree, memory: Tree
     ) -> tuple[Distribution, Tree]:
         """The distributions where it does not matter which slots these are."""
-        slot = jnp.zeros(len(jax.tree.leaves(observation)[0]), jnp.int32)
+        slot = jnp.zeros(jax.tree.leaves(observation)[0].shape[:1], jnp.int32)
         return self.actor.distribution(policy, observation, memory, slot)
 
     def teach(self, observation: Tree) -> Tree:
