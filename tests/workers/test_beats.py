@@ -1,4 +1,4 @@
-"""What a worker's beats say of it while it compiles."""
+"""A worker's messages: its beats while it compiles, and its questions to hooks."""
 
 import time
 
@@ -52,3 +52,9 @@ def test_a_compiler_that_computes_shows_progress_in_beats(beats):
         idle.append(beat["idle"])
     assert len(idle) > 2
     assert max(idle) < 1.5
+
+
+def test_a_worker_in_a_hurry_does_not_wait_for_the_answer_of_hooks(beats):
+    control, _ = beats
+    control.hurried.set()
+    assert control.wait_for_answer(0, {"number": 0}) == {"stop": False, "settings": {}}
