@@ -304,3 +304,15 @@ class Product(Distribution):
     def entropy(self) -> Array:
         """Sums those of the parts."""
         return sum(part.entropy() for part in leaves_of(self.parts))
+
+
+def of_slots(values: Array, slot: Array) -> Array:
+    """Gives each slot's own of some values [N], which repeat after N slots: [B].
+
+    Args:
+        values: [N].
+        slot: int32 [B].
+    """
+    # ONNX graphs have no remainder for a symbolic number of rows.
+    slot = jnp.asarray(slot, jnp.int32)
+    return values[slot - jax.lax.div(slot, jnp.int32(len(values))) * len(values)]

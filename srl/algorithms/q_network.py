@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from srl.algorithms.distributions import Distribution, action_mask
+from srl.algorithms.distributions import Distribution, action_mask, of_slots
 from srl.algorithms.normalization import ObservationNormalizer
 from srl.algorithms.value_heads import ValueHead
 from srl.core.errors import UserError
@@ -133,8 +133,7 @@ class QNetwork:
         inputs = self.normalizer.normalize(policy.normalizer, observation)
         outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
         values = self.mask(observation, self.head.values(outputs))
-        shares = policy.params["epsilon"]
-        shares = shares[slot % len(shares)]
+        shares = of_slots(policy.params["epsilon"], slot)
         return EpsilonGreedy(values, allowed(observation, values), shares), memory
 
     def outputs(

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
-from srl.algorithms.distributions import Distribution
+from srl.algorithms.distributions import Distribution, of_slots
 from srl.algorithms.gradient_descent import Descent, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.replay import Replay, Transitions, transitions
@@ -138,7 +138,7 @@ class NoisyAction(Distribution):
 
     def log_prob(self, action: Array) -> Array:
         """Gives zeros: an action that is clipped has no density."""
-        return jnp.zeros(len(self.action))
+        return jnp.zeros(self.action.shape[:1])
 
     def parameters(self) -> dict[str, Array]:
         """Gives nothing: the action says it all."""
@@ -154,7 +154,7 @@ class NoisyActor(BoundedActor):
         """Gives the actions with the slots' own noise; uniform ones during warm-up."""
         outputs = self.outputs(policy.params["actor"], policy.normalizer, observation)
         action = self.shaped(jnp.tanh(outputs))
-        deviation = policy.params["noise"][slot % len(policy.params["noise"])]
+        deviation = of_slots(policy.params["noise"], slot)
         begun, shape = policy.params["acts"], action.shape[1:]
         return UniformUntil(begun, NoisyAction(action, deviation), shape), memory
 
