@@ -268,8 +268,8 @@ class Instance(ABC):
     @classmethod
     def expect_complete(cls) -> None:
         """Raises UserError where the class lacks what every algorithm has to have."""
-        no_actor = {"actor"} if cls.actor is Instance.actor else set()
-        missing = sorted(cls.__abstractmethods__ | no_actor)
+        acts = cls.actor is not Instance.actor or cls.act is not Instance.act
+        missing = sorted(cls.__abstractmethods__ | (set() if acts else {"actor"}))
         if missing:
             raise UserError(
                 f"the algorithm's {cls.__name__} has no {', '.join(missing)}: write "

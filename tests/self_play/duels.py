@@ -152,12 +152,13 @@ class LabelInstance(Instance):
     def act_greedy(self, policy, observation, memory):
         return self.act(policy, observation, memory, None, None)
 
-    def gradient(self, state, batch, round):
-        strange = batch.action[..., 0] != state.n
-        return {"strangers": strange.sum().astype(jnp.float32), "slots": 1.0 * batch.slot.size}
+    def env_action(self, action):
+        return action
 
-    def update(self, state, sums):
-        return state, sums
+    def gradient_step(self, state, batch, step, total):
+        strange = batch.action[..., 0] != state.n
+        strangers = strange.sum().astype(jnp.float32)
+        return state, total({"strangers": strangers, "slots": 1.0 * batch.slot.size})
 
 
 @dataclass(frozen=True)
