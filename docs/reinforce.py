@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms import ActorCritic, Algorithm, Instance
+from srl.algorithms.actor_critic import log_probs
 from srl.algorithms.gradient_descent import Descent, gradient_sums
 from srl.algorithms.returns import generalized_advantages, valid_rows
 from srl.core.lazy import jax, jnp, optax
@@ -43,7 +44,11 @@ class ReinforceInstance(Instance):
     """REINFORCE for one trained policy."""
 
     config: Reinforce
-    adam = Descent(optax.scale_by_adam())
+
+    @property
+    def adam(self):
+        """Adam; optax loads here, and not in workers that only step simulators."""
+        return Descent(optax.scale_by_adam())
 
     @cached_property
     def actor(self):
@@ -73,17 +78,26 @@ class ReinforceInstance(Instance):
         baseline = jax.lax.stop_gradient(value)
         rows = unroll.reward, unroll.terminated, unroll.truncated, baseline
         advantage = generalized_advantages(*rows, self.config.discount, gae_lambda=1.0)
-        action = jax.tree.map(lambda x: jnp.concatenate([x, x[-1:]]), unroll.action)
-        policy_loss = -advantage * policy.log_prob(action)[:-1]
+        policy_loss = -advantage * log_probs(policy, unroll.action, ~ended[:-1])
         value_loss = jnp.square(value[:-1] - baseline[:-1] - advantage)
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss}
         return policy_loss + 0.5 * value_loss, metrics
 
+    def prepare(self, state, replay, unroll, total):
+        """Adds the observations to the statistics, which the next update uses."""
+        observations = self.normalizer.seen(state.observations, unroll, total)
+        return state, replay, (unroll, observations)
+
     def gradient_step(self, state, batch, step, total):
         """Takes a step of Adam along the mean gradient of all replicas."""
-        valid = valid_rows(batch.terminated, batch.truncated)
-        sums, _ = gradient_sums(lambda x: self.loss(x, state, batch), state.params, valid)
+        unroll, _ = batch
+        valid = valid_rows(unroll.terminated, unroll.truncated)
+        sums, _ = gradient_sums(lambda x: self.loss(x, state, unroll), state.params, valid)
         gradient, metrics = total(sums).mean()
         rate = self.config.learning_rate
         params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
         return state._replace(params=params, optimizer=optimizer), metrics
+
+    def finish(self, state, replay, batch, metrics):
+        """Keeps the statistics, and counts the update."""
+        return super().finish(state._replace(observations=batch[1]), replay, batch, metrics)

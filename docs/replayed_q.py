@@ -26,8 +26,10 @@ class ReplayedQ(Algorithm):
 
     unroll_length: AtLeastOne = 8
     """Steps that are taken with one version of the network before they are learned from."""
+    normalize_observations: bool = False
+    """Standardise observations: no statistics are kept here, so leave it off."""
     blocks: AtLeastOne = 200
-    """How many unrolls of each slot are kept."""
+    """The number of unrolls of each slot that are kept."""
     batch: AtLeastOne = 4
     """Transitions of each slot in a gradient step."""
     steps: AtLeastOne = 16
@@ -60,7 +62,11 @@ class ReplayedQInstance(Instance):
     """Q-learning from a replay for one trained policy."""
 
     config: ReplayedQ
-    adam = Descent(optax.scale_by_adam())
+
+    @property
+    def adam(self):
+        """Adam; optax loads here, and not in workers that only step simulators."""
+        return Descent(optax.scale_by_adam())
 
     @cached_property
     def actor(self):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args
 
 from srl.algorithms.distributions import Distribution
 from srl.algorithms.frames import FrameStack
@@ -19,7 +19,7 @@ from srl.algorithms.normalization import ObservationNormalizer, ScaledBytes
 from srl.core.errors import PlanError, UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
-from srl.core.settings import Range, Settings, ZeroToOne, ranges
+from srl.core.settings import Range, Settings, ZeroToOne, hints, ranges
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
@@ -65,7 +65,7 @@ class State(Protocol):
 class Algorithm(Settings):
     """Base of the algorithm configurations.
 
-    A range stands beside a setting: `epochs: Annotated[int, Range(1)] = 10`. A setting of the type
+    A setting declares its range: `epochs: Annotated[int, Range(1)] = 10`. A setting of the type
     `srl.core.schedule.Adjustable` may change while a run goes, by a hook or a Schedule: learning
     computes with it, but has no branch in Python for it.
     """
@@ -215,7 +215,8 @@ class Algorithm(Settings):
 @functools.cache
 def adjustable_settings(kind: type[Algorithm]) -> tuple[str, ...]:
     """The settings of an algorithm that may change while a run goes."""
-    return tuple(n for n, hint in get_type_hints(kind).items() if Schedule in get_args(hint))
+    found = (n for n, options in hints(kind).items() for hint in options if Schedule in hint)
+    return tuple(dict.fromkeys(found))
 
 
 class Actor(Protocol):

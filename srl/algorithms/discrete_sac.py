@@ -101,7 +101,7 @@ class DiscreteSAC(Algorithm):
 class DiscreteSACState(NamedTuple):
     """The state of DiscreteSAC's learning; see `State`."""
 
-    params: dict[str, Tree]  # "actor", "critics" [critics, ...], "log_alpha"
+    params: dict[str, Tree]  # "actor", "critics" [critics, ...], "log_temperature"
     optimizer: dict[str, Tree]  # an Adam for each of these
     key: Array
     n: Array
@@ -198,7 +198,7 @@ class DiscreteSACInstance(Instance):
         params = {
             "actor": self.actor.network.init(actor_key)["policy"],
             "critics": self.critics.init(critic_key),
-            "log_alpha": jnp.log(jnp.asarray(self.config.temperature)),
+            "log_temperature": jnp.log(jnp.asarray(self.config.temperature)),
         }
         return DiscreteSACState(
             params=params,
@@ -247,7 +247,9 @@ class DiscreteSACInstance(Instance):
         next_values = self.critics.values(state.targets, statistics, steps.last)
         next_values = min_of_subset(next_values, key, self.config.subset)
         next_value = self.expected(choice, next_values, steps.last)
-        soft_value = next_value + jnp.exp(params["log_alpha"]) * self.entropy(choice, steps.last)
+        soft_value = next_value + jnp.exp(params["log_temperature"]) * self.entropy(
+            choice, steps.last
+        )
         target = steps.reward + steps.discount * soft_value
         values = self.critics.values(critics, statistics, steps.observation)
         values = chosen(values, steps.action)
@@ -265,7 +267,7 @@ class DiscreteSACInstance(Instance):
         joined = jnp.min if self.config.critics == 2 else jnp.mean
         value = self.expected(choice, joined(values, axis=0), observation)
         entropy = self.entropy(choice, observation)
-        loss = -(value + jnp.exp(state.params["log_alpha"]) * entropy)
+        loss = -(value + jnp.exp(state.params["log_temperature"]) * entropy)
         return loss, {"actor_loss": loss, "entropy": entropy}
 
     def alpha_loss(
@@ -294,14 +296,14 @@ class DiscreteSACInstance(Instance):
             loss = lambda x: self.actor_loss(x, state, steps)  # noqa: E731
             actor, each = gradient_sums(loss, params["actor"], steps.valid)
             loss = lambda x: self.alpha_loss(x, each["entropy"], steps.observation)  # noqa: E731
-            alpha, _ = gradient_sums(loss, params["log_alpha"], steps.valid)
-            return {"critics": critics, "actor": actor, "log_alpha": alpha}
+            alpha, _ = gradient_sums(loss, params["log_temperature"], steps.valid)
+            return {"critics": critics, "actor": actor, "log_temperature": alpha}
 
         sums = total(zeros_unless(self.ratio.due(state.n, step), gradients))
         rates = {
             "critics": config.critic_learning_rate,
             "actor": config.learning_rate,
-            "log_alpha": config.temperature_learning_rate,
+            "log_temperature": config.temperature_learning_rate,
         }
         moved, optimizer, metrics = descend(self.adam, state, sums, rates)
         moves = self.ratio.every(config.target_period, state.n, step)

@@ -34,7 +34,7 @@ def gradient_sums(
     Args:
         loss: params to the loss of each sample, float32 [...], and metrics [...] of each.
         params: That the gradient is with respect to.
-        valid: bool [...], the samples that count; others may even be infinite.
+        valid: bool [...], the samples that count. The losses of others need finite derivatives.
     """
 
     def summed(params: Tree) -> tuple[Array, Metrics]:

@@ -105,7 +105,7 @@ class IMPALAInstance(Instance):
     @property
     def chunk(self) -> int:
         """A policy with memory is learned from over whole unrolls."""
-        return self.config.unroll_length if self.config.network.memory else 0
+        return self.config.unroll_length if self.actor.network.memory else 0
 
     def init(self, key: Array) -> IMPALAState:
         """Draws parameters; nothing is normalised yet."""

@@ -17,7 +17,6 @@ from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, lea
 from srl.algorithms.minibatches import (
     Batch,
     Minibatches,
-    chunk_length,
     expect_minibatches_fit,
     fitting_minibatches,
 )
@@ -112,7 +111,7 @@ class PPOState(NamedTuple):
     key: Array
     n: Array
     observations: dict[str, Statistics]
-    returns: Statistics  # of value targets
+    values: Statistics  # of value targets
 
 
 class Samples(NamedTuple):
@@ -158,12 +157,12 @@ class PPOInstance(Instance):
     def minibatches(self) -> Minibatches:
         """The division of batches."""
         config = self.config
-        return Minibatches(config.epochs, config.minibatches, chunk_length(config))
+        return Minibatches(config.epochs, config.minibatches, self.chunk or 1)
 
     @property
     def chunk(self) -> int:
         """Steps of a policy with memory that are learned from in sequence."""
-        return self.config.chunk if self.config.network.memory else 0
+        return self.config.chunk if self.actor.network.memory else 0
 
     @property
     def gradient_steps(self) -> int:
@@ -180,7 +179,7 @@ class PPOInstance(Instance):
             key=jax.random.key_data(learning_key),
             n=jnp.zeros((), jnp.int32),
             observations=self.normalizer.init(),
-            returns=no_statistics(),
+            values=no_statistics(),
         )
 
     def policy(self, state: PPOState) -> Policy:
@@ -200,14 +199,14 @@ class PPOInstance(Instance):
         sums = total(
             {
                 "observations": self.normalizer.measure(state.observations, observation, valid),
-                "returns": moments(target, valid, state.returns.mean),
+                "values": moments(target, valid, state.values.mean),
                 "advantages": moments(advantage, valid, jnp.zeros(())),
                 "errors": moments(correction, valid, jnp.zeros(())),
             }
         )
-        returns = merge(state.returns, sums["returns"])
+        values = merge(state.values, sums["values"])
         if self.config.normalize_values:
-            target = standardize(returns, target)
+            target = standardize(values, target)
         if self.config.normalize_advantages:
             mean, variance = spread(sums["advantages"])
             advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
@@ -220,13 +219,13 @@ class PPOInstance(Instance):
             target=zero_unless(valid, target),
             valid=valid,
         )
-        unexplained = spread(sums["errors"])[1] / jnp.maximum(spread(sums["returns"])[1], 1e-8)
+        unexplained = spread(sums["errors"])[1] / jnp.maximum(spread(sums["values"])[1], 1e-8)
         once = Once(
             observations=self.normalizer.update(state.observations, sums["observations"]),
             explained_variance=1 - unexplained,
         )
         memory = {"policy": unroll.memory, "value": memories}
-        return state._replace(returns=returns), replay, Batch(samples, memory, unroll.slot, once)
+        return state._replace(values=values), replay, Batch(samples, memory, unroll.slot, once)
 
     def values(self, state: PPOState, unroll: Unroll) -> tuple[Array, Tree]:
         """Gives the value of every row, and the value network's own memory at chunk starts."""
@@ -234,7 +233,7 @@ class PPOInstance(Instance):
         inputs = unroll.observation, self.actor.value_memory(unroll), ended
         value, memories = self.actor.values(state.params, state.observations, *inputs)
         if self.config.normalize_values:
-            value = unstandardize(state.returns, value)
+            value = unstandardize(state.values, value)
         own = () if self.actor.network.shared else memories
         return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], own)
 

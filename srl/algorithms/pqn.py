@@ -17,7 +17,6 @@ from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, lea
 from srl.algorithms.minibatches import (
     Batch,
     Minibatches,
-    chunk_length,
     expect_minibatches_fit,
     fitting_minibatches,
 )
@@ -130,12 +129,12 @@ class PQNInstance(Instance):
     def minibatches(self) -> Minibatches:
         """The division of batches."""
         config = self.config
-        return Minibatches(config.epochs, config.minibatches, chunk_length(config))
+        return Minibatches(config.epochs, config.minibatches, self.chunk or 1)
 
     @property
     def chunk(self) -> int:
         """Steps of a network with memory that are learned from in sequence."""
-        return self.config.chunk if self.config.network.memory else 0
+        return self.config.chunk if self.actor.network.memory else 0
 
     @property
     def gradient_steps(self) -> int:

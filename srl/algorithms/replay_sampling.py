@@ -116,7 +116,7 @@ def portions(share: float) -> tuple[int, int]:
 
 
 def _in_turn(block: Array, row: Array, first: Array, slot: Array, turns: int) -> Draws:
-    """Leaves of draws [rounds, each, B] those of the slots whose turn it is: one in `turns`.
+    """Keeps the draws [rounds, each, B] of every `turns`-th slot, which change from round to round.
 
     The first of these rounds is the run's round `first`.
 

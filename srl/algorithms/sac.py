@@ -97,7 +97,7 @@ class SAC(Algorithm):
 class SACState(NamedTuple):
     """The state of SAC's learning; see `State`."""
 
-    params: dict[str, Tree]  # "actor", "critics" [critics, ...], "log_alpha"
+    params: dict[str, Tree]  # "actor", "critics" [critics, ...], "log_temperature"
     optimizer: dict[str, Tree]  # an Adam for each of these
     key: Array
     n: Array
@@ -206,7 +206,7 @@ class SACInstance(Instance):
         params = {
             "actor": self.actor.init(actor_key),
             "critics": self.critics.init(critic_key),
-            "log_alpha": jnp.log(jnp.asarray(self.config.temperature)),
+            "log_temperature": jnp.log(jnp.asarray(self.config.temperature)),
         }
         return SACState(
             params=params,
@@ -254,7 +254,7 @@ class SACInstance(Instance):
         next_action, log_prob = self.draw(params["actor"], state, steps.last, keys[1], slot)
         next_values = self.critics.values(state.targets, statistics, steps.last, next_action)
         next_value = self.critics.min_of_subset(next_values, keys[0])
-        alpha = jnp.exp(params["log_alpha"])
+        alpha = jnp.exp(params["log_temperature"])
         target = steps.reward + steps.discount * (next_value - alpha * log_prob)
         values = self.critics.values(critics, statistics, steps.observation, steps.action)
         loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
@@ -269,7 +269,7 @@ class SACInstance(Instance):
         values = self.critics.values(critics, state.observations, observation, action)
         # With two critics the actor goes by the least value, with more by the mean (REDQ).
         joined = jnp.min if self.config.critics == 2 else jnp.mean
-        loss = jnp.exp(state.params["log_alpha"]) * log_prob - joined(values, axis=0)
+        loss = jnp.exp(state.params["log_temperature"]) * log_prob - joined(values, axis=0)
         return loss, {"actor_loss": loss, "entropy": -log_prob}
 
     def alpha_loss(self, log_alpha: Array, entropy: Array) -> tuple[Array, Metrics]:
@@ -292,14 +292,14 @@ class SACInstance(Instance):
             loss = lambda x: self.actor_loss(x, state, steps, keys[2], slot)  # noqa: E731
             actor, each = gradient_sums(loss, params["actor"], steps.valid)
             loss = lambda x: self.alpha_loss(x, each["entropy"])  # noqa: E731
-            alpha, _ = gradient_sums(loss, params["log_alpha"], steps.valid)
-            return {"critics": critics, "actor": actor, "log_alpha": alpha}
+            alpha, _ = gradient_sums(loss, params["log_temperature"], steps.valid)
+            return {"critics": critics, "actor": actor, "log_temperature": alpha}
 
         sums = total(zeros_unless(self.ratio.due(state.n, step), gradients))
         rates = {
             "critics": config.critic_learning_rate,
             "actor": config.learning_rate,
-            "log_alpha": config.temperature_learning_rate,
+            "log_temperature": config.temperature_learning_rate,
         }
         moved, optimizer, metrics = descend(self.adam, state, sums, rates)
         moves = self.ratio.every(config.target_period, state.n, step)

@@ -33,7 +33,10 @@ def extra_commands(folder: Path) -> dict[str, tuple[str, str]]:
     found = {}
     for file in sorted(folder.glob("*/command.py")):
         package = file.parent
-        text = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        text = (
+            ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
+            or ""
+        )
         line = text.partition("\n")[0].removesuffix(".")
         place = f"srl.extras.{package.name}.command:main"
         found[package.name.replace("_", "-")] = place, line[:1].lower() + line[1:]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
 import sys
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, get_args
 
 from srl.core.errors import UserError
 from srl.core.other_names import setting_hint
@@ -33,11 +34,31 @@ ZeroToOne = Annotated[float, Range(0.0, 1.0)]
 
 
 @functools.cache
+def hints(kind: type) -> dict[str, list[tuple[Any, ...]]]:
+    """The parts of each annotation of a setting, by name: in a class, then in its bases.
+
+    An annotation that cannot be evaluated, such as one imported for type checkers, is left out.
+    """
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for base in kind.__mro__:
+        names = vars(sys.modules.get(base.__module__)) if base.__module__ in sys.modules else {}
+        for name, hint in vars(base).get("__annotations__", {}).items():
+            with contextlib.suppress(Exception):
+                hint = eval(hint, dict(names), dict(vars(base))) if isinstance(hint, str) else hint
+                options = found.setdefault(name, [])
+                options.append(get_args(hint))
+                options += map(get_args, get_args(hint))
+    return found
+
+
+@functools.cache
 def ranges(kind: type) -> dict[str, Range]:
-    """The ranges of a dataclass's settings, by name, of those that have one."""
-    hints = get_type_hints(kind, include_extras=True).items()
-    extras = ((name, extra) for name, hint in hints for extra in get_args(hint)[1:])
-    return {name: extra for name, extra in extras if isinstance(extra, Range)}
+    """The ranges of a dataclass's settings, by name; one that is declared again keeps its range."""
+    found: dict[str, Range] = {}
+    for name, options in hints(kind).items():
+        own = [part for option in options for part in option if isinstance(part, Range)]
+        found |= {name: own[0]} if own else {}
+    return found
 
 
 class _Signature:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
 from srl.config.experiment import Experiment
 from srl.core.lazy import jax
+from srl.core.spaces import space_tree
+from srl.core.tree import leaves_of
 from srl.core.types import Specs
 from srl.dataflow.plans import programs_need_cpu
 from srl.loop.binding import bind_policy_set
@@ -15,8 +18,10 @@ from srl.system.background.priority import keep_to_one_thread
 from srl.system.gpus import jax_gpus
 
 SMALL = 9_000_000
-"""Parameters times samples up to which a gradient step, or a call of `act`, is faster on one thread
-than on two, as measured (docs/tuning.md): to wake another thread takes longer than its work."""
+"""Parameters times samples up to which a gradient step is faster on one thread than on two, as
+measured (docs/tuning.md): to wake another thread takes longer than its work."""
+SMALL_ACT = 5_000_000
+"""The same of a call of `act`: a slot takes two operations a parameter of the policy."""
 
 
 def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> None:
@@ -40,14 +45,24 @@ def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> 
             return slots * length // (getattr(algorithm, "minibatches", 1) or 1)
 
         slots = {name: num_envs * len(agents) for name, agents in policy_set.members.items()}
-        _keep_small(policy_set, {name: samples(number) for name, number in slots.items()})
+        states = jax.eval_shape(lambda: policy_set.init(jax.random.key(0)))
+        sizes = {name: state.params for name, state in states.items()}
+        _keep_small(sizes, {name: samples(number) for name, number in slots.items()}, SMALL)
 
 
 def choose_for_acting(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
     """The same for a worker that does not learn, for `num_envs` environments a call of `act`."""
-    if _may_choose(experiment):
+    if _may_choose(experiment) and not _shares_weights(policy_set.specs):
         members = policy_set.members
-        _keep_small(policy_set, {name: num_envs * len(members[name]) for name in members})
+        policies = jax.eval_shape(lambda: policy_set.policies(policy_set.init(jax.random.key(0))))
+        sizes = {name: policies[name].params for name in members}
+        slots = {name: num_envs * len(members[name]) for name in members}
+        _keep_small(sizes, slots, SMALL_ACT)
+
+
+def _shares_weights(specs: Specs) -> bool:
+    """Tells if a network uses a parameter at many places, as convolutions and attention do."""
+    return any(len(leaf.shape or ()) > 1 for leaf in leaves_of(space_tree(specs.observation)))
 
 
 def act_in_calling_thread() -> None:
@@ -72,12 +87,11 @@ def _may_choose(experiment: Experiment) -> bool:
     return not chosen and not experiment.fixed
 
 
-def _keep_small(policy_set: PolicySet, samples: dict[str, int]) -> None:
+def _keep_small(params: dict[str, Any], samples: dict[str, int], limit: int) -> None:
     """Keeps XLA to one thread where parameters times `samples`, added up by policy, are few."""
-    states = jax.eval_shape(lambda: policy_set.init(jax.random.key(0)))
     work = sum(
-        number * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(states[name].params))
+        number * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params[name]))
         for name, number in samples.items()
     )
-    if work <= SMALL:
+    if work <= limit:
         keep_to_one_thread()

@@ -19,7 +19,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from srl.core.tree import Leaves, leaves_of, map_tree
+from srl.core.tree import Leaves, leaves_of, map_tree, names_of
 from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.nodes import ACTED_ON
 from srl.streams.group_state import (
@@ -137,8 +137,6 @@ class RemoteActing:
         # Of the timestep and the memory that a request is made of.
         form = Timestep(*(request.get(n, ()) for n in Timestep._fields)), request.get("memory", ())
         self._request, self._read = leaves_of(form), Leaves(form)
-        fields = zip((*Timestep._fields, "memory"), (*form[0], form[1]), strict=True)
-        self._names = [name for name, part in fields for _ in leaves_of(part)]
         self._decision = Decision(
             reply["action"], reply.get("log_prob"), reply.get("memory", ()), reply.get("advice", ())
         )
@@ -182,9 +180,10 @@ class RemoteActing:
         self._sequence += 1
         while True:
             try:
-                own = self._read((timestep, memory))
-                self._check_shapes(own)
-                for target, source in zip(self._request, own, strict=True):
+                self._check_shapes(timestep, memory)
+                for target, source in zip(
+                    self._request, self._read((timestep, memory)), strict=True
+                ):
                     target[...] = source
                 self._ask(clock)
                 return self._answer()
@@ -192,15 +191,15 @@ class RemoteActing:
                 self._connection.close()
                 self._open()
 
-    def _check_shapes(self, own: list[np.ndarray]) -> None:
+    def _check_shapes(self, timestep: Timestep, memory: Tree) -> None:
         """Raises Refused if the buffers are for other environments than these."""
         if self._checked:
             return
-        for name, held, expected in zip(self._names, own, self._request, strict=True):
-            if held.shape != expected.shape:
-                raise Refused(
-                    f"a request with {name} of shapes {expected.shape}; it has {held.shape} here"
-                )
+        for name, part in self._buffers["request"].items():
+            own = memory if name == "memory" else getattr(timestep, name)
+            held, expected = ([leaf.shape for leaf in leaves_of(tree)] for tree in (own, part))
+            if held != expected or leaves_of(names_of(own)) != leaves_of(names_of(part)):
+                raise Refused(f"a request with {name} of shapes {expected}; it has {held} here")
         self._checked = True
 
     def _ask(self, clock: int) -> None:

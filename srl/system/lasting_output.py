@@ -19,7 +19,7 @@ _MAY_PASS = (errno.ENOSPC, errno.EDQUOT)  # of a file on a full disk
 def lasting_output(*, hangup: bool = False) -> Iterator[None]:
     """Makes a lost terminal or pipe no error while it is entered, in any thread.
 
-    Text that nobody can read is dropped.
+    Text that nobody can read is dropped. Without `hangup` so is that for a full disk.
 
     Args:
         hangup: Whether SIGHUP, which a closed terminal sends, ends the process as usual. By default
@@ -27,7 +27,7 @@ def lasting_output(*, hangup: bool = False) -> Iterator[None]:
             of the program's stays.
     """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_lasting(stream) for stream in before)
+    sys.stdout, sys.stderr = (_lasting(stream, full=hangup) for stream in before)
     in_main = threading.current_thread() is threading.main_thread()
     ignored = not hangup and in_main and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
     if ignored:
@@ -56,11 +56,16 @@ def write_now(fd: int, text: str) -> None:
 class _Lasting(io.FileIO):
     """A descriptor that leads nowhere once its reader is lost."""
 
+    full_is_error = False
+    """True if a full disk is an error."""
+
     def write(self, data: Any, /) -> int:
         """Writes bytes; gives how many are dealt with."""
         try:
             return super().write(data)
         except OSError as error:
+            if error.errno in _MAY_PASS and self.full_is_error:
+                raise
             if error.errno not in _MAY_PASS:
                 _lead_nowhere(self.fileno())
             return memoryview(data).nbytes
@@ -73,17 +78,21 @@ def _lead_nowhere(fd: int) -> None:
     os.close(nothing)
 
 
-def _lasting(stream: TextIO | None) -> Any:
+def _lasting(stream: TextIO | None, *, full: bool = False) -> Any:
     """The stream with a descriptor of this kind; as it is where it leads to a program's own."""
     if stream is None:  # the process was started without it
         return open(os.devnull, "w")
     buffer = getattr(stream, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
-    if type(raw) is not io.FileIO or raw.fileno() not in (1, 2):  # a notebook's, or a test's
+    if type(raw) not in (io.FileIO, _Lasting) or raw.fileno() not in (
+        1,
+        2,
+    ):  # a notebook's, or a test's
         return stream
     with contextlib.suppress(OSError):
         stream.flush()
     lasting = _Lasting(raw.fileno(), "wb", closefd=False)
+    lasting.full_is_error = full
     return io.TextIOWrapper(
         lasting if buffer is raw else io.BufferedWriter(lasting),
         encoding=stream.encoding,

@@ -298,7 +298,7 @@ def test_the_actor_of_sac_gains_value_and_entropy_and_the_temperature_weighs_a_l
     settings = {"critics": critics, "subset": critics, "target_entropy": -0.4}
     instance, state, steps = replayed(SAC(**REPLAYED, **settings), CONTINUOUS, 2)
     params, slot = state.params, np.arange(N, dtype=np.int32)
-    warmth = np.exp(params["log_alpha"])
+    warmth = np.exp(params["log_temperature"])
 
     def value_and_entropy(actor):
         *_, own_key = jax.random.split(step_key(state, 0), 3)
@@ -322,7 +322,7 @@ def test_the_actor_of_sac_gains_value_and_entropy_and_the_temperature_weighs_a_l
     np.testing.assert_allclose(found["actor"].metrics["actor_loss"], loss, rtol=1e-4)
     assert_close(found["actor"].gradient, vector(expected))
     surplus = np.sum(entropy - 2 * -0.4)
-    np.testing.assert_allclose(found["log_alpha"].gradient, [surplus], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["log_temperature"].gradient, [surplus], rtol=1e-4, atol=1e-4)
 
 
 def test_discrete_sac_minimises_its_expectations_over_the_actions_that_are_allowed():
@@ -338,7 +338,7 @@ def test_discrete_sac_minimises_its_expectations_over_the_actions_that_are_allow
         for x, mask in zip((steps.observation, steps.last), masks, strict=True)
     )
     steps = steps._replace(observation=seen, last=last)
-    allowed, warmth = masks[0].sum(-1), np.exp(params["log_alpha"])
+    allowed, warmth = masks[0].sum(-1), np.exp(params["log_temperature"])
     assert set(allowed) == {2, 4}
     assert set(masks[1].sum(-1)) == {2, 3, 4}
 
@@ -361,7 +361,7 @@ def test_discrete_sac_minimises_its_expectations_over_the_actions_that_are_allow
         now = all_values(params["critics"], seen)
         value, entropy = expected(learning["actor"], now, seen)
         surplus = expected(params["actor"], now, seen)[1] - 0.6 * np.log(allowed)
-        loss = error - value - warmth * entropy + learning["log_alpha"] * surplus
+        loss = error - value - warmth * entropy + learning["log_temperature"] * surplus
         return tuple(jnp.sum(x[steps.valid]) for x in (loss, -value - warmth * entropy, entropy))
 
     of = jax.jit(jax.grad(lambda x: (loss(x)[0], loss(x)[1:]), has_aux=True))
