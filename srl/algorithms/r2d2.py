@@ -119,8 +119,8 @@ class R2D2(Algorithm):
             )
         if self.n_step > self.unroll_length:
             raise UserError(
-                f"R2D2 with n_step={self.n_step} and unroll_length={self.unroll_length}: rewards of "
-                "a target lie within an unroll; give longer unrolls"
+                f"R2D2 with n_step={self.n_step} and unroll_length={self.unroll_length}: the "
+                "rewards of a target lie within an unroll; give longer unrolls"
             )
         rows = self.burn_in + self.sequence
         if rows > self.unroll_length or self.unroll_length % self.chunk:
