@@ -363,14 +363,15 @@ class PolicyServer:
             kept = () if unroll is None else unroll.memory
             self._inputs.write(index, session.group, [*session.asked, *kept], session.clock)
         fields = self._to_host(self._act(policies, self._inputs.arrays, self._key))
+        part = self._inputs.part  # memory has as many rows as its policy has slots
         for index, session in sessions.items():
-            rows = self._inputs.rows[index]
+            own = {name: [part(x, index) for x in leaves] for name, leaves in fields.items()}
             for name, targets in session.replied.items():
-                for target, source in zip(targets, fields[name], strict=True):
-                    target[...] = source[rows]
+                for target, source in zip(targets, own[name], strict=True):
+                    target[...] = source
             unroll = self._unrolls.get(session.group)
             if unroll is not None:
-                unroll.decide({name: [x[rows] for x in fields[name]] for name in fields}, version)
+                unroll.decide(own, version)
             del self._waiting[session.group]
             session.reply(version)
         self._busy.add({"act": time.perf_counter() - before})
@@ -414,8 +415,6 @@ class _Inputs:
             "slots": np.zeros(count, np.int32),
         }
         self._offsets = np.arange(self._slots, dtype=np.int32)
-        self.rows = [slice(i * self._slots, (i + 1) * self._slots) for i in range(width)]
-        """The slots of the group at each index."""
         self._parts = [
             (
                 [self.part(x, index) for name in ACTED_ON for x in leaves_of(self.arrays[name])],
