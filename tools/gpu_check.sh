@@ -3,8 +3,8 @@
 #
 #   bash gpu_check.sh [FOLDER [MINUTES [OPTION ...]]]
 #
-# FOLDER (gpu_check) gets gpu.json and gpu.md, written anew after each row, and the output of the
-# runs. MINUTES (8) is for the measurements; installation takes some seconds more. The options go to
+# FOLDER (gpu_check) gets gpu.json and gpu.md, written anew after each row; rows of an earlier run
+# that are not measured again stay. MINUTES (8) is for the measurements; installation takes some seconds more. The options go to
 # `srl bench gpu`, such as --on-cpu. PYTHON names the Python that has JAX. Nothing but FOLDER and a
 # temporary folder is written.
 set -u
@@ -13,7 +13,11 @@ mkdir -p "${1:-gpu_check}" || exit 2
 out=$(cd "${1:-gpu_check}" && pwd)
 minutes=${2:-8}
 shift $(($# < 2 ? $# : 2))
-python=${PYTHON:-python3}
+python=$(command -v "${PYTHON:-python3}") && python=$(realpath -s "$python") &&
+  "$python" -c 'import jax, numpy' 2>/dev/null || {
+  echo "${PYTHON:-python3} is no Python with JAX and NumPy; name one: PYTHON=/path/to/python3" >&2
+  exit 2
+}
 
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT

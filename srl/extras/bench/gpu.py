@@ -67,15 +67,34 @@ class Results:
     """The results of all rows, as they are on disk."""
 
     def __init__(self, rows: Sequence[Row], folder: Path | None) -> None:
-        """Writes that no row has been run.
+        """Writes that none of these rows has been run; other rows in the folder stay.
 
         Raises:
-            UserError: If the folder cannot be written.
+            UserError: If the folder cannot be written, or holds rows of another machine.
         """
         self._folder = folder
         self.content = nothing_run(rows)
         self.content["machine"] = machine()
+        self._keep_others()
         self._write()
+
+    def _keep_others(self) -> None:
+        """Takes in the rows of an earlier measurement that are not measured now."""
+        file = None if self._folder is None else self._folder / "gpu.json"
+        if file is None or not file.exists():
+            return
+        try:
+            earlier = json.loads(file.read_text())
+            own = {key: x for key, x in earlier["machine"].items() if key != "date"}
+            kept = {line["name"]: line for line in earlier["rows"]}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(f"{file} holds no rows; give another folder by --out") from None
+        if own != {key: x for key, x in self.content["machine"].items() if key != "date"}:
+            raise UserError(
+                f"{file} is of another machine or version; give another folder by --out"
+            )
+        chosen = {line["name"]: line for line in self.content["rows"]}
+        self.content["rows"] = [*{**kept, **chosen}.values()]
 
     def add(self, row: Row, found: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Adds what was found of a row; gives the row's line."""

@@ -57,6 +57,18 @@ def test_a_row_has_its_figures_and_all_others_are_marked_as_never_run(tmp_path, 
     assert kept["machine"]["computes_on"] == "CPU"
 
 
+def test_rows_of_an_earlier_run_stay_and_those_of_another_machine_are_refused(tmp_path, capsys):
+    words = ["bench", "gpu", "--on-cpu", "--minutes", "0.01", "--out", str(tmp_path), "--rows"]
+    assert main([*words, "cheetah"]) == main([*words, "copy-hide"]) == 0
+    file = tmp_path / "gpu.json"
+    kept = json.loads(file.read_text())
+    assert [row["name"] for row in kept["rows"]] == ["cheetah", "copy-hide"]
+    file.write_text(json.dumps({**kept, "machine": {**kept["machine"], "jax": "0.1"}}))
+    assert main([*words, "cartpole"]) == 2
+    assert "is of another machine or version" in capsys.readouterr().err
+    assert len(json.loads(file.read_text())["rows"]) == 2
+
+
 def test_rows_that_need_longer_are_cut_off_and_those_after_the_minutes_are_not_run(tmp_path):
     names = ["placement", "act-hide", "act-cheetah", "copy-hide", "copy-pong"]
     words = ["--rows", ",".join(names), "--minutes", "0.01", "--out", str(tmp_path)]

@@ -84,7 +84,7 @@ def test_a_call_longer_than_its_time_is_made_once():
         (["act", "--seconds", "0"], "--seconds: '0'; expected a number from 0.001 up"),
         (["train", "--json"], "srl bench train needs an experiment file or an environment id"),
         (["train", "native:CartPole-v1", "--plan", "fusd"], "did you mean fused"),
-        (["nothing"], "there is no benchmark 'nothing'; there are pool, train, act, gpu"),
+        (["nothing"], "there is no benchmark 'nothing'; did you mean train?"),
     ],
 )
 def test_what_cannot_be_measured_is_reported_in_a_line(capsys, argv, message):
