@@ -381,3 +381,10 @@ def test_an_export_that_cannot_be_written_is_told(run_dir, tmp_path, capsys):
 
 def empty_run(tmp_path) -> Path:
     return create_run(load_experiment("CartPole-v1"), tmp_path / "empty").path
+
+
+def test_a_full_disk_is_an_error_of_a_command_that_trains_nothing(tmp_path):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "srl", "bench", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert done.returncode != 0

@@ -157,3 +157,18 @@ def test_a_run_by_a_function_of_its_file_goes_on_as_if_it_had_not_stopped(plan, 
 def test_the_text_of_a_schedule_gives_the_same_schedule():
     schedule = Schedule(((0.0, 1.2345678e-4), (1 / 3, 2 / 3), (1.0, 0.0)))
     assert Schedule.read(str(schedule)) == schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned(PPO):
+    """Declares settings again, without their ranges."""
+
+    learning_rate: float = 1e-3
+    epochs: int = 4
+
+
+def test_a_setting_that_is_declared_again_keeps_its_range_and_may_change():
+    assert "learning_rate" in Tuned().adjustable
+    with pytest.raises(UserError, match="epochs"):
+        Tuned(epochs=0).validate()
+    Tuned(learning_rate=Schedule.linear(1e-3, 0.0)).validate()
