@@ -345,7 +345,7 @@ def test_from_python_there_is_what_the_command_prints_as_json(cartpole_run, caps
         (["--against", "{game}"], "cannot play here: their environment, native:HideAndSeek-v1,"),
         (["--against", "{game}"], "in its agents and actions and observations; choose a run"),
         (["--episodes", "0"], "--episodes is 0; expected a whole number from 1 up"),
-        (["--episdes", "3"], "unrecognized"),
+        (["--episdes", "3"], "did you mean --episodes?"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words, told, cartpole_run, teams_run, capsys):
