@@ -202,19 +202,15 @@ class DQNInstance(Instance):
         """Inserts the unroll, and draws the transitions of all gradient steps."""
 
         def priority(rows: Replay) -> Array:
-            steps = self.transitions_of(rows)
+            steps = transitions(rows, self.config.discount)
             _, metrics = self.loss(state.params, state, jax.tree.map(lambda x: x[0], steps))
             return self.priority(metrics["td_error"], steps.valid[0])
 
         replay = self.replay.insert(replay, unroll, state.n, priority)
-        key = jax.random.wrap_key_data(state.key)
-        sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
+        draw = state, replay, unroll.slot, total, self.config.discount
+        steps, sample = self.replay.sample_transitions(*draw)
         observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(self.transitions_of(sample.rows), sample, observations)
-
-    def transitions_of(self, rows: Replay) -> Transitions:
-        """Gives the n-step transitions of windows of rows, [rounds, n_step + 1, S, ...]."""
-        return transitions(rows, self.config.discount)
+        return state, replay, Batch(steps, sample, observations)
 
     def priority(self, error: Array, valid: Array) -> Array:
         """Gives the priorities of windows by their errors; 0 where there is nothing to learn."""
@@ -245,16 +241,14 @@ class DQNInstance(Instance):
     ) -> tuple[DQNState, Metrics]:
         """Takes a step of Adam on the transitions of this step; the target network follows."""
         config, ratio = self.config, self.ratio
-        steps, weight, ready = jax.tree.map(
-            lambda x: x[step], (batch.transitions, batch.sample.weight, batch.sample.ready)
-        )
+        steps, weight = jax.tree.map(lambda x: x[step], (batch.transitions, batch.sample.weight))
 
         def weighted_loss(params: Tree) -> tuple[Array, Metrics]:
             loss, metrics = self.loss(params, state, steps)
             return weight * loss, {**metrics, "q_loss": weight * loss, "weight": weight}
 
         def gradients() -> Any:
-            sums, each = gradient_sums(weighted_loss, state.params, steps.valid & ready)
+            sums, each = gradient_sums(weighted_loss, state.params, steps.valid)
             return sums, self.priority(each["td_error"], steps.valid)
 
         sums, priority = zeros_unless(ratio.due(state.n, step), gradients)

@@ -8,7 +8,7 @@ so it has no advantage, and nothing flows across it.
 from __future__ import annotations
 
 from srl.core.lazy import jax, jnp
-from srl.core.types import Array, Metrics, Tree
+from srl.core.types import Array, Tree
 
 
 def valid_rows(terminated: Array, truncated: Array) -> Array:
@@ -24,11 +24,6 @@ def zero_unless(valid: Array, tree: Tree) -> Tree:
         return jnp.where(mask, x, jnp.zeros_like(x))
 
     return jax.tree.map(of, tree)
-
-
-def sums_over(valid: Array, values: Metrics) -> Metrics:
-    """Gives the sum of each value, [...], where valid, bool [...]; others may even be infinite."""
-    return {name: jnp.sum(jnp.where(valid, x, 0.0)) for name, x in values.items()}
 
 
 def generalized_advantages(

@@ -18,7 +18,7 @@ from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution
 from srl.algorithms.gradient_descent import Descent, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
-from srl.algorithms.replay import Replay, Transitions, transitions
+from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
 from srl.core.lazy import jax, jnp, optax
@@ -231,10 +231,8 @@ class SACInstance(Instance):
     ) -> tuple[SACState, Replay, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
         replay = self.replay.insert(replay, unroll, state.n)
-        key = jax.random.wrap_key_data(state.key)
-        sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
-        steps = transitions(sample.rows, self.config.discount)
-        steps = steps._replace(valid=steps.valid & sample.ready)
+        draw = state, replay, unroll.slot, total, self.config.discount
+        steps, sample = self.replay.sample_transitions(*draw)
         observations = self.normalizer.seen(state.observations, unroll, total)
         return state, replay, Batch(steps, sample.draws.slot, observations)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from srl.algorithms.frames import FrameStack
-from srl.algorithms.replay import Draws, Replay, empty, insert
+from srl.algorithms.replay import Draws, Replay, Transitions, empty, insert, transitions
 from srl.algorithms.replay_ratio import ReplayRatio
 from srl.algorithms.replay_sampling import draw, filled
 from srl.core.errors import UserError
-from srl.core.lazy import jnp
+from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Unroll
 
 Priority = Callable[[Replay], Array]
@@ -77,6 +77,18 @@ class UniformReplay:
         steps = ratio.gradient_steps, ratio.share, self.windows
         draws = draw(key, replay, n, slot, *steps, ratio.steps_before(n))
         return self._sample(replay, draws, jnp.ones(draws.row.shape), n)
+
+    def sample_transitions(
+        self, state: Any, replay: Any, slot: Array, total: Any, discount: float
+    ) -> tuple[Transitions, Sample]:
+        """Draws the transitions of all gradient steps, [gradient_steps, S, ...]; see `sample`.
+
+        Those of slots that are not ready are not valid.
+        """
+        key = jax.random.wrap_key_data(state.key)
+        sample = self.sample(key, replay, state.n, slot, total)
+        steps = transitions(sample.rows, discount)
+        return steps._replace(valid=steps.valid & sample.ready), sample
 
     def update_priorities(self, replay: Any, sample: Sample, priority: Array, due: Array) -> Any:
         """Gives the replay after the gradient steps: the same."""

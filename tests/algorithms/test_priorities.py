@@ -13,7 +13,7 @@ from gymnasium import spaces
 from srl.algorithms import DQN, R2D2
 from srl.algorithms.gradient_descent import vector
 from srl.algorithms.prioritized_replay import Prioritized
-from srl.algorithms.replay import Draws, Replay
+from srl.algorithms.replay import Draws, Replay, transitions
 from srl.algorithms.uniform_replay import Sample
 from srl.core.types import Specs
 from srl.networks import MLP
@@ -53,7 +53,8 @@ def losses_of(instance, params, state, window):
     if instance.chunk:
         valid = instance.learned_rows(window)
     else:
-        steps = instance.transitions_of(jax.tree.map(lambda x: jnp.asarray(x)[None], window))
+        rows = jax.tree.map(lambda x: jnp.asarray(x)[None], window)
+        steps = transitions(rows, instance.config.discount)
         window = jax.tree.map(lambda x: x[0], steps)
         valid = window.valid
     losses, metrics = instance.loss(params, state, window)
