@@ -209,20 +209,20 @@ class _Results:
         write_output(self._table, markdown(list(self._rows.values())).encode())
 
 
-_HEADER = """# What algorithms learn
+_HEADER = """# Returns of the algorithms
 
-`python -m tools.gates --out FILE` has written this; the JSON file of that name holds the numbers.
-*IQM* is the interquartile mean of the seeds' returns with its 95 % bootstrap interval; a gate asks
-for the mean. A return is `episode_return` in the last line of a run's metrics: the mean of its
-last 100 episodes, with drawn actions. For gates of staleness it is the lowest report of the run's
-last third. Where the command has an evaluation, it is the mean of the last version's evaluated
-episodes, with the most probable actions. A row is out of date where its gate now has another
-command or threshold.
+`python -m tools.gates --out FILE` writes this page and the JSON file of the same name. A gate is a
+command with a threshold for the mean return over seeds. *IQM* is the interquartile mean of the
+returns with its 95 % bootstrap interval. A return is `episode_return` in the last line of a run's
+metrics: the mean of its last 100 episodes, with sampled actions. For gates of staleness it is the
+lowest report of the run's last third. With an evaluation in the command, it is the mean of the last
+version's evaluated episodes, with the most probable actions. A row is out of date if its gate's
+command or threshold has changed since.
 
-Settings in the commands of `ppo-hopper`, `ppo-walker2d`, `ppo-ant`, `impala-...`, `appo-...`,
-`dqn-mountain_car`, `pqn-cartpole:hidden_velocities` and `td3-...`, and some defaults of PPO and of
-DQN, were chosen by runs with seeds that are counted here, some by one seed alone, as those of PQN
-with memory by seed 1. Their figures are optimistic: other seeds may do worse.
+The settings of `ppo-hopper`, `ppo-walker2d`, `ppo-ant`, `impala-...`, `appo-...`,
+`dqn-mountain_car`, `pqn-cartpole:hidden_velocities` and `td3-...`, and some defaults of PPO and
+DQN, were chosen on seeds of this table, those of PQN with memory on seed 1 alone. Their figures are
+optimistic: other seeds may do worse.
 
 | gate | env steps | seeds | mean | IQM (95 %) | threshold | published | min a run | |
 |---|---|---|---|---|---|---|---|---|
@@ -237,7 +237,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     others = [gate for gate in gates_table.GATES if gate.name not in there]
     absent = [f"    srl run {gate.command}  # {gate.name}" for gate in others]
     if absent:
-        absent = ["", "Gates that have not been run with so many seeds:", "", *absent]
+        absent = ["", "Gates without a run on so many seeds:", "", *absent]
     return _HEADER + "\n".join([*lines, "", *commands, *absent]) + "\n"
 
 
