@@ -98,7 +98,7 @@ class HideAndSeek(EnvConfig):
     door_dropout: float | None = None
     """Probability that the quadrant has one door instead of two, by default 0.5."""
     hiders_anywhere: bool | None = None
-    """Lets the quadrant's hiders begin anywhere, by default, or else inside of it."""
+    """Lets the quadrant's hiders begin anywhere, as by default, otherwise inside it."""
     hiders_together: float | None = None
     """Metres around the first hider of the full game in which the others begin, by default 0.5; 0
     for anywhere."""
@@ -108,21 +108,21 @@ class HideAndSeek(EnvConfig):
     """The reward of agents: their own, their team's mean, or, by default, one team's against the
     other's."""
     penalize_objects_out: bool | None = None
-    """Lets everybody pay for a box or ramp off the floor; by default in the quadrant alone."""
+    """Lets all agents pay for a box or ramp off the floor; by default in the quadrant alone."""
     lock_type: Literal["any_lock", "all_lock", "any_lock_specific", "all_lock_team_specific"] = (
         "all_lock_team_specific"
     )
     """The agents that lock and unlock: any nearby, all nearby, the locker, or the locker's team."""
     lock_out_of_vision: bool = False
-    """Lock what is near though it is not seen."""
+    """Lock near things that are not seen."""
     grab_out_of_vision: bool = False
-    """Grab what is near though it is not seen."""
+    """Grab near things that are not seen."""
     grab_selective: bool = False
-    """An action for each object that may be grabbed, instead of one for the nearest."""
+    """An action for each object, in place of one for the nearest."""
     grab_exclusive: bool = False
     """Let only one agent hold an object."""
     lidar_scale: float = 0.0
-    """Give lidar distances d as scale * tanh(d / scale); 0 gives them as they are."""
+    """Give lidar distances d as scale * tanh(d / scale); 0 gives d."""
     food: int | None = None
     """Food for hiders, 0 to 16 pieces, by default none. Options of the food are refused without."""
     food_health: int | None = None
@@ -130,7 +130,7 @@ class HideAndSeek(EnvConfig):
     food_radius: float | None = None
     """Metres within which it is eaten, by default 0.5."""
     food_respawn_steps: int | None = None
-    """Steps until an eaten piece is there again, by default 5; 0 for never."""
+    """Steps until an eaten piece returns, by default 5; 0 for never."""
     food_together: float | None = None
     """Metres around the first piece of a cluster, by default 0.25; 0 for anywhere."""
     food_clusters: int | None = None

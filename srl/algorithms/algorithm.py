@@ -71,24 +71,24 @@ class Algorithm(Settings):
     """
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 32
-    """Steps that are taken with one version of the policy before they are learned from."""
+    """Steps of each unroll, all with one version of the policy."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=AutoNetwork)
-    """The network that is trained; by default one that fits what is observed."""
+    """The trained network; the observation decides the default."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
     scaled_bytes: ScaledBytes = field(default="pictures", kw_only=True)
-    """The uint8 observations to divide by 255: pictures, which are Boxes from 0 to 255 of at
-    least 32 by 32 pixels; all; or none. The others are numbers like those of any Box."""
+    """The uint8 observations to divide by 255: pictures, which are Boxes from 0 to 255 of at least
+    32 by 32 pixels; all; or none. Others are plain numbers."""
     frame_stack: Annotated[int, Range(0, 256)] = field(default=0, kw_only=True)
-    """The number of last observations seen at a time; memory and replays hold each once. 0 leaves
-    it to the environment: 4 in atari:..., else 1."""
+    """The number of last observations that the policy sees; memory and replays hold each once. 0
+    takes 4 in atari:..., otherwise 1."""
     rewards: Rewards = field(default="usual", kw_only=True)
-    """The rewards to learn from: as they are (raw), their signs, or cut at -1 and 1.
-    usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
+    """The rewards to learn from: raw, their signs, or clipped at -1 and 1. usual is sign in
+    atari:..., otherwise raw. Reported returns are of raw rewards."""
     reward_scale: Annotated[float, Range(1e-9, 1e9)] = field(default=1.0, kw_only=True)
-    """The factor of rewards, after that, before they are learned from."""
+    """The factor of these rewards."""
 
     learns_state_value: ClassVar[bool] = False
     """True if the algorithm learns a policy and a value of states, which may share layers."""
@@ -255,11 +255,11 @@ class Instance(ABC):
     config: Algorithm
     specs: Specs
     updates: int | None = None
-    """The number of updates in the run, where that is known."""
+    """The number of updates in the run, if known."""
     slots: int = 0
-    """The number of slots in the run that learn the policy; 0 where nothing is learned."""
+    """The number of slots in the run that learn the policy; 0 without learning."""
     stack: FrameStack | None = None
-    """The stacking of observations, where there is one; a replay need not hold them stacked."""
+    """The stacking of observations, if any; a replay need not hold them stacked."""
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         """Raises UserError for a class that is not complete."""

@@ -31,9 +31,9 @@ class APPO(PPO):
     epochs: AtLeastOne = 4
     """Passes of learning through each batch."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 4.0
-    """The norm to which longer gradients are shortened: Sample Factory's."""
+    """The largest norm of a gradient, as in Sample Factory; longer ones are scaled to it."""
     entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.01
-    """The weight of the entropy, which is rewarded."""
+    """The weight of the reward for entropy."""
     max_weight: Annotated[float, Range(1.0)] = 10.0
     """The largest weight of a sample: the proximal policy's probability of its action over that of
     the policy that acted."""

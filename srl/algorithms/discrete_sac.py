@@ -39,13 +39,13 @@ class DiscreteSAC(Algorithm):
     """The settings of soft actor-critic for discrete actions."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
-    """Steps that are taken with one version of the policy before they are learned from."""
+    """Steps of each unroll, all with one version of the policy."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
-    """Network of the actor and of the critics; by default chosen by what is observed."""
+    """Network of the actor and of the critics; the observation decides the default."""
     normalize_observations: bool = False
-    """Standardise observations by running statistics, as they are when they are drawn."""
+    """Standardise observations by running statistics when they are drawn."""
     replay: AtLeastOne = 1_000_000
     """The capacity of the replay, in steps of all environments."""
     warm_up: Annotated[int, Range(0)] = 5_000
@@ -53,24 +53,24 @@ class DiscreteSAC(Algorithm):
     batch_size: AtLeastOne = 256
     """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: Annotated[float, Range(0.001)] = 256.0
-    """The number of times that each step is learned from, on average; 256 in a batch of 256 is a
-    gradient step each. The rounding of the batch does not change it."""
+    """The mean number of times that each step is learned from, exact despite the batch's rounding.
+    256 with batches of 256 is a gradient step for each env step."""
     n_step: AtLeastOne = 1
-    """Steps of a transition, which lies within an unroll: none begins at an unroll's last
-    n_step - 1 steps."""
+    """Steps of a transition, which stays within its unroll: none begins at the last n_step - 1
+    steps."""
     target_rate: ZeroToOne = 0.005
-    """The part by which target networks move towards the networks where they do."""
+    """The part of the way that the target networks move towards the networks at a time."""
     target_period: AtLeastOne = 1
-    """Gradient steps from one move of the target networks to the next: with a `target_rate`
-    of 1 networks are copied whole."""
+    """Gradient steps between moves of the target networks. A `target_rate` of 1 copies the
+    networks."""
     critics: AtLeastOne = 2
     """The number of critics."""
     subset: AtLeastOne = 2
-    """The number of critics, drawn anew for each gradient step, that make a target."""
+    """The number of critics in a target, redrawn for each gradient step."""
     temperature: NotNegative = 1.0
-    """The weight of the entropy in the beginning."""
+    """The first weight of the entropy."""
     target_entropy: Annotated[Adjustable, Range(-100.0, 100.0)] = 0.98
-    """The entropy that is aimed at, as a part of that of an even choice of what is allowed."""
+    """The target of the entropy, as a part of a uniform choice's among the allowed actions."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of the actor's Adam."""
     critic_learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
@@ -78,8 +78,8 @@ class DiscreteSAC(Algorithm):
     temperature_learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of the temperature's Adam."""
     keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
-    it fills by as many steps as `warm_up` before it goes on learning."""
+    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
+    steps before it learns."""
 
     @property
     def saves_replay(self) -> bool:

@@ -37,20 +37,19 @@ class DQN(Algorithm):
     """The settings of DQN."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
-    """Steps that are taken with one version of the network before they are learned from."""
+    """Steps of each unroll, all with one version of the network."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=128, activation="relu")))
-    """Network of the action values; by default chosen by what is observed."""
+    """Network of the action values; the observation decides the default."""
     normalize_observations: bool = False
-    """Standardise observations by running statistics, which moves the values of all actions."""
+    """Standardise observations by running statistics, which changes the values of all actions."""
     epsilon_start: ZeroToOne = 1.0
-    """The share of actions that are drawn at random in the beginning."""
+    """The first share of random actions."""
     epsilon_end: ZeroToOne = 0.05
-    """The share of random actions after exploration; without a known length of the run, it is so
-    from the start."""
+    """The share of random actions after exploration, or always if the run's length is not known."""
     exploration: ZeroToOne = 0.5
-    """The part of the run in which the share falls linearly from the one to the other."""
+    """The part of the run in which the share falls linearly."""
     epsilon_spread: NotNegative = 0.0
     """The difference between slots: slot i of N draws the share to the power of
     1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et al., 2018, with 7 and a share of 0.4)."""
@@ -61,37 +60,37 @@ class DQN(Algorithm):
     batch_size: AtLeastOne = 128
     """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: Annotated[float, Range(0.001)] = 13.0
-    """The number of times that each step is learned from, on average. The rounding of the batch
-    does not change it."""
+    """The mean number of times that each step is learned from, exact despite the batch's
+    rounding."""
     n_step: AtLeastOne = 3
-    """Steps of a transition, which lies within an unroll: none begins at an unroll's last
-    n_step - 1 steps; 3 are Rainbow's."""
+    """Steps of a transition, which stays within its unroll: none begins at the last n_step - 1
+    steps. Rainbow has 3."""
     target_rate: ZeroToOne = 0.005
-    """The part by which the target network moves towards the network where it does."""
+    """The part of the way that the target network moves towards the network at a time."""
     target_period: AtLeastOne = 1
-    """Gradient steps from one move of the target network to the next: with a `target_rate` of 1 the
-    network is copied whole, as in DQN's paper at every 10,000th."""
+    """Gradient steps between moves of the target network. A `target_rate` of 1 copies the network,
+    in DQN's paper at every 10,000th."""
     double: bool = True
-    """True if the network, and not the target network, chooses the actions of targets."""
+    """True if the network chooses the actions of targets, and not the target network."""
     dueling: bool = False
-    """True if a state's value and the advantages of actions are separate outputs: of one linear
-    layer, where Wang et al. and Rainbow give each a hidden layer, too."""
+    """True if a state's value and the advantages of actions are separate outputs of one linear
+    layer. In Wang et al. and Rainbow each also has a hidden layer."""
     priorities: ZeroToOne = 0.0
-    """The exponent of priorities: 0 draws evenly, 0.6 is usual."""
+    """The exponent of priorities: 0 draws uniformly, 0.6 is usual."""
     correction: ZeroToOne = 0.4
-    """The exponent of the importance weights that correct for priorities; 1 corrects in full. It
-    stays as it is, as in Ape-X; Schaul et al. raise it to 1 over the run."""
+    """The exponent of the importance weights that correct for priorities; 1 corrects in full. It is
+    constant, as in Ape-X; Schaul et al. raise it to 1 over the run."""
     atoms: AtLeastOne = 1
-    """Atoms of the distribution of returns; 1 learns its mean, 51 is usual otherwise."""
+    """Atoms of the distribution of returns: 1 learns the mean, 51 is C51."""
     value_range: tuple[float, float] = (-10.0, 10.0)
-    """The returns of the least and of the last atom; those beyond count as the nearest of them."""
+    """The returns of the first and the last atom; returns beyond are clipped."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 2.5e-4
     """The step size of Adam."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
-    """The norm to which longer gradients are shortened."""
+    """The largest norm of a gradient; longer ones are scaled to it."""
     keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
-    it fills by as many steps as `warm_up` before it goes on learning."""
+    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
+    steps before it learns."""
 
     @property
     def saves_replay(self) -> bool:

@@ -108,7 +108,7 @@ class Annealing(Protocol):
 
     @property
     def anneal(self) -> bool:
-        """True if the learning rate falls linearly to 0 over the run, where its length is known."""
+        """True if the learning rate falls linearly to 0 over a run of known length."""
         ...
 
 

@@ -31,34 +31,33 @@ class IMPALA(Algorithm):
     """
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 20
-    """Steps that are taken with one version of the policy before they are learned from."""
+    """Steps of each unroll, all with one version of the policy."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=AutoNetwork)
-    """Network of the policy, and of the value; by default one that fits what is observed."""
+    """Network of the policy and of the value; the observation decides the default."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
     initial_log_std: Annotated[float, Range(-10.0, 10.0)] = -0.5
-    """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
-    and 1. With 0, a third of the first actions would be out of bounds."""
+    """The first logarithm of the standard deviation of Box actions, scaled to bounds of -1 and 1.
+    With 0, a third of the first actions would be out of bounds."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-3
     """The step size of Adam, which replaces the paper's RMSProp."""
     anneal: bool = True
-    """True if the learning rate falls linearly to 0 over the run, where its length is known."""
+    """True if the learning rate falls linearly to 0 over a run of known length."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 40.0
-    """The norm to which longer gradients of the mean loss are shortened, which it rarely is at 40;
-    where it is small, large errors of the value hold the policy back, and what was learned is lost
-    again."""
+    """The largest norm of the mean loss's gradient, rarely reached at 40. If it is small, large
+    value errors hold the policy back, and returns fall again."""
     clip_rho: NotNegative = 1.0
     """Rho-bar: the largest importance weight of the policy's and of the values' errors."""
     clip_c: NotNegative = 1.0
     """C-bar: the largest factor that an importance weight has on the errors after it."""
     vtrace_lambda: ZeroToOne = 1.0
-    """Lambda: 1 is V-trace as it was first given, 0 the one-step temporal difference."""
+    """Lambda: 1 is the original V-trace, 0 the one-step temporal difference."""
     value_cost: Annotated[Adjustable, Range(0.0)] = 0.5
     """The weight of the value's squared error; the paper's is 0.5 of half the squared error."""
     entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.01
-    """The weight of the entropy, which is rewarded."""
+    """The weight of the reward for entropy."""
 
     learns_state_value: ClassVar[bool] = True
 

@@ -46,16 +46,16 @@ class PPO(Algorithm):
     """
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 32
-    """Steps that are taken with one version of the policy before they are learned from."""
+    """Steps of each unroll, all with one version of the policy."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=AutoNetwork)
-    """Network of the policy, and of the value; by default one that fits what is observed."""
+    """Network of the policy and of the value; the observation decides the default."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
     initial_log_std: Annotated[float, Range(-10.0, 10.0)] = -0.5
-    """The logarithm of the standard deviation that actions of a Box start with, its bounds being -1
-    and 1. With 0, a third of the first actions would be out of bounds."""
+    """The first logarithm of the standard deviation of Box actions, scaled to bounds of -1 and 1.
+    With 0, a third of the first actions would be out of bounds."""
     epochs: AtLeastOne = 10
     """Passes of learning through each batch."""
     minibatches: Annotated[int, Range(0)] = 0
@@ -66,21 +66,21 @@ class PPO(Algorithm):
     learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of Adam."""
     anneal: bool = True
-    """True if the learning rate falls linearly to 0 over the run, where its length is known."""
+    """True if the learning rate falls linearly to 0 over a run of known length."""
     adam_epsilon: NotNegative = 1e-5
-    """A number that is added to Adam's denominator."""
+    """The number added to Adam's denominator."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 0.5
-    """The norm to which longer gradients are shortened."""
+    """The largest norm of a gradient; longer ones are scaled to it."""
     weight_decay: NotNegative = 0.0
-    """The share of the parameters that is added to the gradient, after its norm is bounded."""
+    """The share of the parameters added to the gradient, after its norm is bounded."""
     gae_lambda: ZeroToOne = 0.95
     """Lambda of the advantages: 0 gives one-step ones, 1 Monte Carlo ones."""
     clip: Annotated[Adjustable, Range(0.0)] = 0.2
-    """The distance of the probability ratio from 1 beyond which it earns nothing more."""
+    """The distance from 1 at which the probability ratio is clipped."""
     value_cost: Annotated[Adjustable, Range(0.0)] = 0.5
     """The weight of the value loss."""
     entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.0
-    """The weight of the entropy, which is rewarded."""
+    """The weight of the reward for entropy."""
     normalize_values: bool = True
     """True if the value network predicts returns standardised by running statistics."""
     normalize_advantages: bool = True

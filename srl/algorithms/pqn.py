@@ -36,22 +36,21 @@ class PQN(Algorithm):
     """The settings of PQN."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 16
-    """Steps that are taken with one version of the network before they are learned from."""
+    """Steps of each unroll, all with one version of the network."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(
         default_factory=lambda: AutoNetwork(MLP(width=128, activation="relu"), layer_norm=True)
     )
-    """Network of the action values; by default chosen by what is observed."""
+    """Network of the action values; the observation decides the default."""
     normalize_observations: bool = False
-    """Standardise observations by running statistics, which moves the values of all actions."""
+    """Standardise observations by running statistics, which changes the values of all actions."""
     epsilon_start: ZeroToOne = 1.0
-    """The share of actions that are drawn at random in the beginning."""
+    """The first share of random actions."""
     epsilon_end: ZeroToOne = 0.05
-    """The share of random actions after exploration; without a known length of the run, it is so
-    from the start."""
+    """The share of random actions after exploration, or always if the run's length is not known."""
     exploration: ZeroToOne = 0.2
-    """The part of the run in which the share falls linearly from the one to the other."""
+    """The part of the run in which the share falls linearly."""
     epsilon_spread: NotNegative = 0.0
     """The difference between slots: slot i of N draws the share to the power of
     1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et al., 2018, with 7 and a share of 0.4)."""
@@ -65,9 +64,9 @@ class PQN(Algorithm):
     learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of RAdam."""
     anneal: bool = True
-    """True if the learning rate falls linearly to 0 over the run, where its length is known."""
+    """True if the learning rate falls linearly to 0 over a run of known length."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
-    """The norm to which longer gradients are shortened."""
+    """The largest norm of a gradient; longer ones are scaled to it."""
     q_lambda: ZeroToOne = 0.65
     """Lambda of the returns: 0 gives one-step targets, 1 Monte Carlo ones with bootstrap."""
 

@@ -21,7 +21,7 @@ class Exploring(Protocol):
 
     @property
     def epsilon_start(self) -> float:
-        """The share of actions that are drawn at random in the beginning."""
+        """The first share of random actions."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class Exploring(Protocol):
 
     @property
     def exploration(self) -> float:
-        """The part of the run in which the share falls linearly from the one to the other."""
+        """The part of the run in which the share falls linearly."""
         ...
 
     @property

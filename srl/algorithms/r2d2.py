@@ -38,7 +38,7 @@ class R2D2(Algorithm):
     """The settings of R2D2: the paper's exponents and 5-step returns, for smaller problems."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 40
-    """Steps that are taken with one version of the network before they are learned from."""
+    """Steps of each unroll, all with one version of the network."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(
@@ -48,16 +48,16 @@ class R2D2(Algorithm):
     )
     """Network of the action values, with memory."""
     normalize_observations: bool = False
-    """Standardise observations by running statistics, which moves the values of all actions."""
+    """Standardise observations by running statistics, which changes the values of all actions."""
     rewards: Rewards = field(default="raw", kw_only=True)
-    """The rewards to learn from: as they are (raw), their signs, or cut at -1 and 1.
-    usual is sign in atari:..., else raw. Returns are reported of rewards as they are."""
+    """The rewards to learn from: raw, their signs, or clipped at -1 and 1. usual is sign in
+    atari:..., otherwise raw. Reported returns are of raw rewards."""
     epsilon_start: ZeroToOne = 0.4
-    """The share of random actions in the beginning."""
+    """The first share of random actions."""
     epsilon_end: ZeroToOne = 0.4
-    """That share after exploration."""
+    """The share of random actions after exploration."""
     exploration: ZeroToOne = 0.5
-    """The part of the run in which the share moves linearly from the one to the other."""
+    """The part of the run in which the share changes linearly."""
     epsilon_spread: NotNegative = 7.0
     """The difference between slots: slot i of N draws the share to the power of
     1 + epsilon_spread * i / (N - 1)."""
@@ -68,10 +68,10 @@ class R2D2(Algorithm):
     batch_size: AtLeastOne = 32
     """Sequences of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: Annotated[float, Range(0.001)] = 13.0
-    """The number of times that each step is learned from, on average. The rounding of the batch
-    does not change it."""
+    """The mean number of times that each step is learned from, exact despite the batch's
+    rounding."""
     chunk: AtLeastOne = 10
-    """Steps from the beginning of one sequence to that of the next, of the same unroll."""
+    """Steps between the beginnings of sequences of an unroll."""
     burn_in: Annotated[int, Range(0)] = 10
     """Steps at the beginning of a sequence that are not learned from."""
     sequence: AtLeastOne = 20
@@ -81,17 +81,17 @@ class R2D2(Algorithm):
     rescale: bool = True
     """True if the network gives h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x of values x."""
     target_rate: ZeroToOne = 0.005
-    """The part by which the target network moves towards the network where it does."""
+    """The part of the way that the target network moves towards the network at a time."""
     target_period: AtLeastOne = 1
-    """Gradient steps from one move of the target network to the next: with a `target_rate` of 1 the
-    network is copied whole."""
+    """Gradient steps between moves of the target network. A `target_rate` of 1 copies the
+    network."""
     double: bool = True
-    """True if the network, and not the target network, chooses the actions of targets."""
+    """True if the network chooses the actions of targets, and not the target network."""
     dueling: bool = True
-    """True if a state's value and the advantages of actions are separate outputs, of one linear
-    layer; in the paper each has a hidden layer, too."""
+    """True if a state's value and the advantages of actions are separate outputs of one linear
+    layer. In the paper each also has a hidden layer."""
     priorities: ZeroToOne = 0.9
-    """The exponent of priorities; 0 draws evenly."""
+    """The exponent of priorities; 0 draws uniformly."""
     correction: ZeroToOne = 0.6
     """The exponent of the importance weights that correct for priorities; 1 corrects in full."""
     largest: ZeroToOne = 0.9
@@ -99,10 +99,10 @@ class R2D2(Algorithm):
     learning_rate: Annotated[Adjustable, Range(0.0)] = 2.5e-4
     """The step size of Adam."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
-    """The norm to which longer gradients are shortened."""
+    """The largest norm of a gradient; longer ones are scaled to it."""
     keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
-    it fills by as many steps as `warm_up` before it goes on learning."""
+    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
+    steps before it learns."""
 
     @property
     def saves_replay(self) -> bool:

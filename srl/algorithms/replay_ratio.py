@@ -25,7 +25,7 @@ class ReplayRatio:
     """
 
     slots: int
-    """The number of slots in the run that learn the policy; 0 where nothing is learned."""
+    """The number of slots in the run that learn the policy; 0 without learning."""
     unroll_length: int
     batch_size: int
     samples_per_insert: float

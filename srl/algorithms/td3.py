@@ -36,50 +36,50 @@ class TD3(Algorithm):
     """The settings of TD3. All deviations are of actions whose bounds are -1 and 1."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
-    """Steps that are taken with one version of the policy before they are learned from."""
+    """Steps of each unroll, all with one version of the policy."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
-    """Network of the actor and of the critics; by default chosen by what is observed."""
+    """Network of the actor and of the critics; the observation decides the default."""
     normalize_observations: bool = False
-    """Standardise observations by running statistics, as they are when they are drawn."""
+    """Standardise observations by running statistics when they are drawn."""
     replay: AtLeastOne = 1_000_000
     """The capacity of the replay, in steps of all environments."""
     warm_up: Annotated[int, Range(0)] = 5_000
-    """Steps before learning begins; actions are drawn evenly till then."""
+    """Steps before learning begins, with uniformly drawn actions."""
     batch_size: AtLeastOne = 256
     """Transitions of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: Annotated[float, Range(0.001)] = 256.0
-    """The number of times that each step is learned from, on average; 256 in a batch of 256 is a
-    gradient step each. The rounding of the batch does not change it."""
+    """The mean number of times that each step is learned from, exact despite the batch's rounding.
+    256 with batches of 256 is a gradient step for each env step."""
     n_step: AtLeastOne = 1
-    """Steps of a transition, which lies within an unroll: none begins at an unroll's last
-    n_step - 1 steps."""
+    """Steps of a transition, which stays within its unroll: none begins at the last n_step - 1
+    steps."""
     target_rate: ZeroToOne = 0.005
-    """The part by which target networks move towards the networks where they do."""
+    """The part of the way that the target networks move towards the networks at a time."""
     target_period: AtLeastOne = 1
-    """Gradient steps of the actor from one move of the target networks to the next: with a
-    `target_rate` of 1 networks are copied whole."""
+    """The actor's gradient steps between moves of the target networks. A `target_rate` of 1 copies
+    the networks."""
     critics: AtLeastOne = 2
     """The number of critics."""
     subset: AtLeastOne = 2
-    """The number of critics, drawn anew for each gradient step, that make a target."""
+    """The number of critics in a target, redrawn for each gradient step."""
     noise: tuple[float, float] = (0.1, 0.1)
-    """The deviation of the noise that the first slot explores with, and the last one's; those
-    between rise evenly from the one to the other."""
+    """The deviations of the first and the last slot's exploration noise; others lie evenly
+    between."""
     target_noise: NotNegative = 0.2
     """The deviation of the noise of targets' actions."""
     noise_clip: NotNegative = 0.5
     """The bound of the noise of targets' actions."""
     delay: AtLeastOne = 2
-    """Gradient steps of the critics for each of the actor."""
+    """Gradient steps of the critics for each step of the actor."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of the actor's Adam."""
     critic_learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of the critics' Adam."""
     keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run begins with an empty one, which
-    it fills by as many steps as `warm_up` before it goes on learning."""
+    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
+    steps before it learns."""
 
     @property
     def saves_replay(self) -> bool:

@@ -21,34 +21,33 @@ Actions = Literal["greedy", "sampled", "both"]
 
 @dataclass(frozen=True)
 class Evaluation(Settings):
-    """Whole episodes of versions of the policies, played by a process beside the run."""
+    """Whole episodes of versions of the policies, played by a background process."""
 
     episodes: int = 20
     """Episodes in the evaluation of each version."""
     every: int = 0
-    """Updates from one version to the next; 0 takes those of report lines. While a version is being
-    evaluated none is put aside: the newest comes next."""
+    """Updates between versions; 0 takes those of report lines. Versions that come during an
+    evaluation are skipped, except the newest."""
     actions: Actions = "greedy"
-    """The most probable actions, actions drawn as in training, or both: then the metrics of drawn
-    actions are in eval/sampled/."""
+    """The most probable actions, sampled actions as in training, or both, with the metrics of
+    sampled actions in eval/sampled/."""
     seed: int = 0
-    """The seed of the environments and of the drawing; all versions meet the same."""
+    """The seed of the environments and of sampling, the same for all versions."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the environment in which evaluation differs from training, by name; what agents
-    observe and do has to stay the same. As arguments: --evaluation.options.NAME VALUE."""
+    """Options of the environment that differ from training's, by name. The spaces must stay the
+    same. As arguments: --evaluation.options.NAME VALUE."""
     metric: str = "return"
     """The metric of eval/* that selects the best version; more is better."""
     target: float | None = None
     """Ends the run as soon as a version's metric is at least this."""
     video: bool = False
     """Films of the evaluated versions in the run's videos/: the first 20 seconds of an episode of
-    each. The newest 20 films stay."""
+    each. The newest 20 films are kept."""
     share: float = 0.03
-    """Share of the processors' time that evaluation may take; 1 for all of it, with the priority of
-    training."""
+    """Largest share of the CPUs' time; 1 takes all, with the priority of training."""
     last_seconds: float = 120.0
-    """Seconds that the run waits at its end for the evaluation of its last version, which then gets
-    as much of the processors as it takes; 0 does not wait."""
+    """Longest wait in seconds, at the end of the run, for the evaluation of its last version, which
+    then has no limit of CPU time; 0 does not wait."""
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""

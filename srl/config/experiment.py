@@ -49,73 +49,71 @@ class Experiment(Settings):
     """The settings of a training run."""
 
     name: str
-    """Names the folder of its runs."""
+    """Name of the folder of its runs."""
     env: str | Callable[[], gymnasium.Env] | EnvConfig
     """An id such as CartPole-v1, native:CartPole-v1, module:Name-v0 or pettingzoo:module, a
-    callable that makes a Gymnasium environment, or an environment's configuration. Options of an
-    id's environment are given as --env.OPTION VALUE, or as NamedEnv(id, options) in a file."""
+    callable that makes a Gymnasium environment, or an environment's configuration. Options of an id
+    are --env.OPTION VALUE, or NamedEnv(id, options) in a file."""
     num_envs: int = 64
     """Environments stepped together."""
     algorithm: Algorithm = field(default_factory=PPO)
     """The learning algorithm of the policies, with its settings."""
     policies: Mapping[str, str | Fixed] = field(default_factory=lambda: {"*": "policy"})
-    """Patterns of agent names, and the policy that the agents matching each follow: the name of one
-    that is trained, or a fixed one of another run."""
+    """Policies by pattern of agents' names: the name of a trained policy, or a fixed policy of
+    another run."""
     self_play: SelfPlay | None = None
     """Matches with past versions of the policies, and ratings of them; by default none."""
     evaluation: Evaluation | None = None
-    """Whole episodes of the policies' versions, played beside the run; by default none."""
+    """Whole episodes of the policies' versions, played in the background; by default none."""
     plan: Plan | str | None = None
-    """The division of the training loop into workers: a plan, the name of one that ships, or auto,
-    which measures a few. By default the usual one for the kind of environment."""
+    """The division of the training loop into workers: a plan, the name of one, or auto, which
+    measures a few. The kind of environment decides the default."""
     max_staleness: int | None = 0
-    """Updates by which the parameters that act may be older than those that learn from it. 0 is
-    synchronous and reproducible. None never waits for parameters, and lets unrolls begin up to 8
-    updates ahead of the learner, which is as stale as they mostly get."""
+    """Largest age, in updates, of the parameters that act. 0 is synchronous and reproducible. None
+    never waits for parameters: unrolls begin up to 8 updates ahead of the learner."""
     groups: int = 0
-    """Parts that the environments are divided into, each stepped and acted for together; 0 leaves
-    it to the plan."""
+    """Number of groups of environments with common steps and decisions; 0 leaves it to the plan."""
     env_steps: int = 1_000_000
-    """Trains until so many environment steps are done."""
+    """Number of environment steps to train for."""
     updates: int | None = None
-    """Trains for so many updates instead."""
+    """Number of updates to train for, in place of environment steps."""
     pause_at: int | None = None
-    """Ends for now after so many environment steps; `srl resume --env-steps` goes on. What depends
-    on the length of the run, such as a learning rate that falls, goes by env_steps or updates."""
+    """Environment steps after which the run pauses; `srl resume --env-steps` continues it.
+    Schedules, such as a falling learning rate, follow env_steps or updates."""
     minutes: float | None = None
-    """Ends for now when so many minutes have passed since the start, compiling included: after an
-    update and a checkpoint. `srl resume` goes on, for as many minutes again."""
+    """Minutes after which the run pauses, compilation included, with a checkpoint. `srl resume`
+    continues it for as many minutes again."""
     seed: int = 0
     """The seed of the environments, the networks and the sampling."""
     threads: int = 0
     """Threads of the environment pool; 0 takes every core."""
     workers: int | None = None
-    """Processes that step environments written in Python; by default they are stepped in the
-    trainer's own, one after the other."""
+    """Processes that step Python environments; by default the trainer's process steps them one
+    after the other."""
     step_timeout: float | None = None
-    """Seconds that a step or reset may take in one of these processes; 60 by default."""
+    """Longest seconds of a step or reset in one of these processes; 60 by default."""
     heartbeat_seconds: float = 60.0
-    """Seconds that a worker process may be silent for, or its main loop take without progress; then
-    it is taken for hung, killed and started again. Until its main loop has begun it may go without
-    progress for 300 at least. A run in one process is only named."""
+    """Seconds without a message or progress after which a worker process counts as hung, and is
+    killed and restarted. Before its main loop begins, at least 300 seconds without progress are
+    allowed. In a single-process run a hang is only reported."""
     report_every: int = 0
-    """Updates between two report lines; 0 chooses about 50 lines a run, at most 100 updates, and
-    one line more after the first update."""
+    """Updates between report lines; 0 chooses about 50 lines a run, at most 100 updates apart, and
+    another after the first update."""
     checkpoint_minutes: float = 5.0
-    """The most minutes between checkpoints: the first is written after the first update, and the
-    next when the run has lasted twice as long as at the one before. One more is written at
-    the end."""
+    """Most minutes between checkpoints. Intervals start small and double up to this. The first
+    checkpoint follows the first update, and the last comes at the end."""
     keep_checkpoints: int = 5
-    """The number of newest checkpoints that stay."""
+    """The number of newest checkpoints to keep."""
     tags: tuple[str, ...] = ()
-    """Labels of the run, which config.json and trackers have as well."""
+    """Labels of the run, in config.json and for trackers."""
     trackers: tuple[Tracker, ...] = ()
     """Further destinations of metrics and films: wandb, mlflow, prometheus. The run's folder always
     gets them, with TensorBoard events."""
     tracking: Tracking = field(default_factory=Tracking)
     """Settings of the trackers."""
     on_report: Callable[[Any], Any] | None = None
-    """A function of an `srl.Event`, called at each report: it may stop the run or change it."""
+    """A function of an `srl.Event`, called at each report; it may stop the run or change
+    settings."""
     on_checkpoint: Callable[[Any], Any] | None = None
     """Likewise, after each checkpoint."""
     on_evaluation: Callable[[Any], Any] | None = None
@@ -310,13 +308,13 @@ class Resolved:
     experiment: Experiment
     target: str
     """FILE[:NAME] or an environment id, as given; empty for an experiment that is a value of a
-    program, and then its own values are what another process makes it of."""
+    program. Another process then makes it from its recorded values."""
     overrides: tuple[str, ...]
-    """Command-line arguments applied to what the target names."""
+    """Command-line arguments applied to the target."""
     source: Path | None
-    """The experiment file; None where there is none."""
+    """The experiment file, or None."""
     directory: Path
-    """The folder for the target's imports: it is on `sys.path`, behind what is installed."""
+    """The folder for the target's imports: on `sys.path`, behind installed packages."""
 
 
 def load_experiment(

@@ -36,22 +36,20 @@ _NEEDED, _IF_THERE = ("config.json", "specs.json"), ("experiment.py",)
 
 @dataclass(frozen=True)
 class Fixed(Settings):
-    """A policy that another run has trained, and that learns no more."""
+    """A policy of another run, which does not learn."""
 
     run: str | Path
-    """The folder of the other run, or of several, of which the newest with a checkpoint is
-    meant."""
+    """The folder of the other run, or a folder of runs, for the newest with a checkpoint."""
     version: int | str = LATEST
     """The version that plays: latest, best, or the number of a checkpoint or of a past version
     in its pool of opponents. A run records the number when it begins."""
     weights: str = ""
-    """The checksum of the version's file; a run records it when it begins, and goes on with no
-    other."""
+    """The checksum of the version's file; a run records it when it begins, and accepts no other."""
     trust: bool = False
     """Permission to run code from the other run's folder although another user made it. Needed if
     srl does not ship the run's algorithm or networks."""
     copy: Path | None = field(default=None, init=False, repr=False, compare=False)
-    """The folder in which a run that has begun holds its copy of what it needs of the other run."""
+    """The folder of a run's copy of the other run's files, once it has begun."""
 
     def validate(self, name: str) -> None:
         """Raises UserError where a setting is not what is expected.

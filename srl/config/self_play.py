@@ -25,23 +25,22 @@ _EASY = 1e-3  # the least weight of a version: also one that always loses is met
 
 @dataclass(frozen=True)
 class SelfPlay(Settings):
-    """Matches with past versions, out of a pool on disk."""
+    """Matches with past versions from a pool on disk."""
 
     past: float = 0.2
     """Share of the environments in which a past version plays one side; 0 keeps the pool only."""
     every: int = 20
-    """Updates from one version that enters the pool to the next."""
+    """Updates between versions that enter the pool."""
     keep: int = 20
-    """Versions in the pool at most: the first, the newest, and others evenly spread between."""
+    """Most versions in the pool: the first, the newest, and others evenly between."""
     choice: Choice = "uniform"
-    """The opponents: any version of the pool alike, those of its newer half, or each by how hard it
-    is to beat (prioritised fictitious self-play of Vinyals et al., 2019)."""
+    """The opponents: any version of the pool, those of its newer half, or more often those that are
+    hard to beat (prioritised fictitious self-play of Vinyals et al., 2019)."""
     hold: int | None = None
-    """Updates from one past opponent to the next. By default as many as the longest episode takes;
-    to be given where that is not known. An episode that begins with an opponent is played to its
-    end with it, unless it takes longer than this."""
+    """Updates between past opponents. The default is the length of the longest episode; give it if
+    that is not known. An episode keeps its opponent, unless it takes longer than this."""
     evaluate: float = 0.05
-    """Share of the processors that may go into ratings (Elo), in a process beside; 0 for none."""
+    """Largest share of the CPUs for Elo ratings, by a background process; 0 for none."""
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""

@@ -14,19 +14,19 @@ NAMES: tuple[str, ...] = get_args(Tracker)
 
 @dataclass(frozen=True)
 class Tracking(Settings):
-    """The data that trackers get of a run, and its place. Nothing here changes learning."""
+    """The data that trackers get, and its destination. Nothing here changes learning."""
 
     project: str | None = None
-    """The project of Weights & Biases, or the experiment of MLflow, that the run belongs to. By
-    default what WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME names, else srl."""
+    """The run's project in Weights & Biases, or experiment in MLflow. By default WANDB_PROJECT or
+    MLFLOW_EXPERIMENT_NAME, otherwise srl."""
     histograms: int = 0
-    """Reports from one set of histograms to the next, of all parameters, their gradients and the
-    actions; 0 makes none. Training waits for each set (docs/tracking.md)."""
+    """Reports between histograms of all parameters, their gradients and the actions; 0 makes none.
+    Training waits for each set (docs/tracking.md)."""
     prometheus_address: str = "127.0.0.1"
-    """The address at which Prometheus reads the metrics. By default only this host can; 0.0.0.0
-    lets all that reach the host read them."""
+    """The address at which Prometheus reads the metrics, by default of this host alone. With
+    0.0.0.0 any host that reaches this one can read them."""
     prometheus_port: int = 9464
-    """The port there; 0 takes one that is free."""
+    """The port there; 0 takes a free one."""
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""

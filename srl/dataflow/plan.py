@@ -30,26 +30,25 @@ class Fragment(Settings):
     nodes: tuple[str, ...]
     """Some of step, act, collect and learn."""
     replicas: int = 1
-    """Workers that each do these nodes for a part of the environments."""
+    """Workers, each with these nodes for a part of the environments."""
     cores: float = 0
-    """Cores of each replica; 0 shares the machine's evenly, and takes on a cluster what is usual
+    """Cores of each replica; 0 shares the machine's evenly, and on a cluster takes the usual number
     for such workers."""
     gpus: float = 0
     """GPUs of each replica; a fraction shares one."""
     memory: str = ""
-    """Memory of each replica on a cluster, such as 2GB or 500MB; by default it is estimated."""
+    """Memory of each replica on a cluster, such as 2GB or 500MB; by default an estimate."""
     hosts: int = 0
-    """Hosts that the replicas are spread over, on a cluster; 0 takes what has room for them."""
+    """Hosts for the replicas on a cluster, with equally many on each; 0 takes any with room."""
     compiled: bool | None = None
-    """Step native environments, or those in JAX, from inside a compiled program: that of the whole
-    loop where one replica has all of the loop's nodes, and else one that takes an unroll. By
-    default actors that act for themselves on the CPU take unrolls of native environments so, and in
-    one process those of environments in JAX."""
+    """Step native environments, or those in JAX, from inside a compiled program: the whole loop if
+    one replica has all nodes, otherwise an unroll. By default actors that act for themselves on the
+    CPU do so with native environments, and in one process with environments in JAX."""
     batch: int = 0
-    """Groups of environments that each replica acts for in one call, if it acts for other workers;
-    0 takes half of those that it serves. A call with fewer costs as much."""
+    """Groups of environments in one call of `act`, for replicas that act for other workers; 0 takes
+    half of those that a replica serves. Smaller batches are padded to this size."""
     deadline: float = 0.001
-    """Seconds that a request may wait until there are so many."""
+    """Longest wait of a request for a full batch, in seconds."""
 
     @property
     def memory_bytes(self) -> int:

@@ -17,11 +17,11 @@ class AutoNetwork(Network):
     """EntityAttention for entities with masks, CNN for images, MLP otherwise."""
 
     mlp: MLP = field(default_factory=MLP)
-    """The perceptron; memory and layer normalisation are those of the whole."""
+    """The perceptron; memory and layer normalisation belong to the whole network."""
     widths: tuple[int, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer of the perceptron, such as 400 300; by default those of mlp."""
     value_widths: tuple[int, ...] = field(default=(), kw_only=True)
-    """Units of each hidden layer of the value's perceptron, or of critics; by default as the
+    """Units of each hidden layer of the value's perceptron, or of critics; by default the
     policy's."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:

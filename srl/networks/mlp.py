@@ -22,8 +22,7 @@ class MLP(Network):
     widths: tuple[int, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer, such as 400 300, in place of width and depth."""
     value_widths: tuple[int, ...] = field(default=(), kw_only=True)
-    """Units of each hidden layer of the value's network, or of critics; by default as the
-    policy's."""
+    """Units of each hidden layer of the value's network, or of critics; by default the policy's."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy and a value network of the same form."""

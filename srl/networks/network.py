@@ -23,15 +23,15 @@ class Network(Settings):
     """Base of the network configurations."""
 
     memory: int = field(default=0, kw_only=True)
-    """Units of a recurrent layer before the head, so that what was seen is remembered; 0: none."""
+    """Units of a recurrent layer before the head, for memory; 0: none."""
     cell: Literal["gru", "lstm"] = field(default="gru", kw_only=True)
-    """The recurrent layer: gated recurrent units, or long short-term memory, layer-normalised."""
+    """The recurrent layer: gated recurrent units, or layer-normalised long short-term memory."""
     layer_norm: bool = field(default=False, kw_only=True)
-    """Normalise each hidden layer before its activation (Ba et al., 2016), as PQN needs it, which
-    has no target networks; entity attention is normalised in any case."""
+    """Normalise each hidden layer before its activation (Ba et al., 2016), as PQN needs without
+    target networks. Entity attention is always normalised."""
     shared: bool = field(default=False, kw_only=True)
     """True if policy and value share all layers but the last. This about halves the work of
-    learning, above all from images; separate networks do not disturb each other's features."""
+    learning, mostly with images. Separate networks do not disturb each other's features."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""

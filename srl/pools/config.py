@@ -24,15 +24,15 @@ class Contest:
     statistic: str
     """The name of one of the environment's statistics."""
     meaning: str
-    """A description of what it counts."""
+    """A description of the statistic."""
     raised_by: str
-    """The kind of agents that want it high: hider, of hider_0 and hider_1."""
+    """The kind of agents with the aim to raise it: hider, of hider_0 and hider_1."""
     raising: str
-    """The verb for what these do to the others: evade."""
+    """The verb for their action against the others: evade."""
     lowered_by: str
-    """The kind that wants it low: seeker."""
+    """The kind with the aim to lower it: seeker."""
     lowering: str
-    """The verb for what those do: catch."""
+    """The verb for their action: catch."""
 
 
 class Painter(Protocol):
@@ -99,7 +99,7 @@ class EnvConfig(Settings):
     pool_id: ClassVar[str]
     """The id for `make_pool`, such as native:HideAndSeek-v1."""
     contest: ClassVar[Contest | None] = None
-    """The measure that evaluations compare teams by; by default their returns."""
+    """The measure for comparing teams in evaluations; by default their returns."""
     statistics: ClassVar[Mapping[str, str]] = {}
     """Descriptions of the environment's statistics, by name, with their units."""
 
