@@ -52,7 +52,7 @@ COMMANDS = {
         "end a run that another process, or a cluster, trains, after a checkpoint",
     ),
     "eval": ("srl.api.cli:evaluate", "play whole episodes with a run's policies"),
-    "watch": ("srl.api.cli:watch", "make a page that shows a run's policies at play, step by step"),
+    "watch": ("srl.api.cli:watch", "make a page that shows episodes of a run, step by step"),
     "share": ("srl.api.cli:share", "make a folder of a run's policies to publish"),
     "export": ("srl.api.cli:export", "write a run's policies to a file for use without srl"),
     **extra_commands(EXTRAS),
@@ -278,7 +278,7 @@ def evaluate(argv: list[str]) -> int:
         default=False,
         metavar="OUT.mp4",
         help="film the run's policies, by default into the run's folder, videos/; "
-        "OUT.svg: a drawing that moves",
+        "OUT.svg: an animated drawing",
     )
     live = "show them in a window, 3 by default"
     parser.add_argument("--live", action="store_true", help=live)

@@ -371,7 +371,7 @@ def _choices(value: Any) -> Iterator[str]:
         text = f"Another algorithm comes with its own defaults. (default: {chosen})"
         yield from _entry(f"--algorithm {'|'.join(names)}", text)
     if isinstance(getattr(value, "plan", None), Plan):
-        text = f"What is computed where; auto measures. (default: {value.plan.name})"
+        text = f"The division into workers; auto measures. (default: {value.plan.name})"
         yield from _entry(f"--plan {'|'.join(PLANS)}|auto", text)
 
 

@@ -71,7 +71,7 @@ BACKENDS = {
         _NO_PYTHON
         | {
             "cores": "pins by thread_affinity_offset=N",
-            "action_repeat": "repeats actions by options of its own, such as frame_skip=N",
+            "action_repeat": "has its own options to repeat actions, such as frame_skip=N",
         },
         language="C++",
         own_ids=True,

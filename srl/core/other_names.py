@@ -169,7 +169,7 @@ WITHOUT: dict[str, str] = {
     "tensorboard_log": "TensorBoard events are always written, into the run's folder: leave it out",
     "verbose": "a run shows one line for each report, and srl.train(..., quiet=True) none",
     "render_mode": "a trained policy is shown by srl eval RUN_DIR --live, or --video",
-    "vec_env_cls": "environments in processes of their own are --workers N",
+    "vec_env_cls": "--workers N steps environments in separate processes",
 }
 """Another library's name without a counterpart -> advice."""
 

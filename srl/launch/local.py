@@ -172,7 +172,7 @@ def _watched(run: Run, show: _TerminalShow, stop: Stop, end: End) -> Iterator[No
 
 def _after_a_crash(experiment: Experiment) -> str:
     """Describes a way to train on environments that abort their process."""
-    again = "in processes of their own, which are started again when they die"
+    again = "in separate processes, which restart when they die"
     if threaded(experiment.env):
         return f"if the environment is at fault: `--plan inline` steps and acts {again}"
     if experiment.workers:

@@ -191,7 +191,7 @@ def resume_hint(folder: RunFolder) -> str:
 def failed(folder: RunFolder, worker: str, what: str = "") -> str:
     """A line which reports that a worker, or else `what`, has failed, with the worker's log."""
     goes_on = resume_hint(folder).removeprefix("; ")
-    hint = goes_on and f"; once its cause is mended, {goes_on}"
+    hint = goes_on and f"; once its cause is fixed, {goes_on}"
     return f"{what or worker} failed; its log is {shown(folder, worker)}{hint}"
 
 

@@ -50,7 +50,7 @@ def test_an_environment_that_aborts_the_process_leaves_its_stack(tmp_path, capsy
     assert 'failing_envs.py", line' in lines[start + 1]
     assert "in fail" in lines[start + 1]
     assert "trainer failed; its log is" in lines[-2]
-    assert "`--workers N` steps environments in processes of their own" in lines[-1]
+    assert "`--workers N` steps environments in separate processes" in lines[-1]
     assert "Fatal Python error: Aborted" in log.read_text()
     assert "in fail" in log.read_text()
     assert main(["top", str(tmp_path / "run")]) == 1
@@ -92,10 +92,10 @@ def test_a_crash_in_a_worker_process_is_shown_with_the_environments_own_frames(t
     assert all("failing_envs.py" in frame for frame in frames)
 
 
-def test_a_failed_run_is_to_be_mended_before_it_goes_on(tmp_path):
+def test_a_failed_run_is_to_be_fixed_before_it_is_resumed(tmp_path):
     done, _ = run(tmp_path, "failing_envs:RaisesLater", "--updates", "9")
     assert done.returncode == 1
-    assert "; once its cause is mended, `srl resume" in done.stderr
+    assert "; once its cause is fixed, `srl resume" in done.stderr
 
 
 DUMP = """{kind} 0x01 (most recent call first):

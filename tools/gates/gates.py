@@ -64,8 +64,8 @@ def _parser() -> Arguments:
     runs = "where runs are kept; default runs/gates"
     add("--runs", type=Path, default=Path("runs/gates"), metavar="DIR", help=runs)
     out = (
-        "put rows into this table, and into FILE.json beside it; others in it stay; those whose "
-        "gates have changed since are shown as out of date"
+        "put rows into this table and into FILE.json; other rows stay; rows of gates that have "
+        "changed since are shown as out of date"
     )
     add("--out", type=Path, metavar="FILE.md", help=out)
     add("--json", action="store_true", help="print one JSON object a row")

@@ -91,7 +91,7 @@ def _in_pools(source: Any, settings: Settings, watch: Watch) -> Iterator[Finding
     _play_in_pool(source, options, seed, watch)
     yield Finding("pool", "ok", "steps in a pool of 2")
     _play_in_pool(settings.env, {**options, "workers": 1}, seed, watch)
-    text = "steps in a worker process, where it is made anew: nothing need be pickled"
+    text = "steps in a worker process, which makes it itself: nothing need be pickled"
     yield Finding("pool", "ok", text)
 
 

@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
         "check-env",
         description="Checks that an environment keeps the promises that training relies on.",
         epilog="Options of the environment are --env.NAME VALUE. The exit code is 0 if nothing "
-        "must be mended, else 1.",
+        "needs a fix, otherwise 1.",
     )
     add = parser.add_argument
     add("env", metavar="ID|MODULE:FACTORY", help="CartPole-v1, native:..., my_module:make_env")

@@ -137,7 +137,7 @@ class PoolChecks:
             text = "environments share their chance: results depend on how many are in a group"
             yield Finding("independence", "warning", text)
             return
-        text = "an environment plays the same alone and beside another"
+        text = "an environment plays the same alone and next to another"
         yield Finding("independence", "ok", text)
 
     def _autoreset(self) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[st
         yield from findings
         if name in needed and any(f.verdict == "mend" for f in findings):
             if rest := list(checks)[list(checks).index(name) + 1 :]:
-                text = f"left out until this is mended: {', '.join(rest)}"
+                text = f"left out until this is fixed: {', '.join(rest)}"
                 yield Finding("the rest", "warning", text)
             return
 

@@ -1,1 +1,1 @@
-"""Show what would run where, and what would cross between."""
+"""Show the workers of a plan, and the data between them."""

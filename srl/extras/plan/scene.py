@@ -175,10 +175,10 @@ def places(process: Beside) -> list[str]:
     if process.own_core:
         return [
             here,
-            "Slurm: a job of its own, with a core",
-            "Ray: a placement of its own, with a core",
+            "Slurm: a separate job, with a core",
+            "Ray: a separate placement, with a core",
         ]
-    return [here, "Slurm, Ray: beside the controller"]
+    return [here, "Slurm, Ray: on the controller's host"]
 
 
 def names(fields: tuple[Field, ...]) -> list[str]:

@@ -57,7 +57,7 @@ def _beside(scene: Scene) -> list[Panel]:
     return [
         Panel(
             Group(Text(process.task, "bold"), *(Text(place, "dim") for place in places(process))),
-            title=f"{name}, beside the run",
+            title=f"{name}, in the background",
             expand=False,
         )
         for name, process in scene.beside.items()

@@ -1,1 +1,1 @@
-"""Draw how runs have gone."""
+"""Draw curves of runs."""

@@ -54,9 +54,9 @@ def main(argv: list[str]) -> int:
 def _parser() -> Arguments:
     parser = Arguments(
         "plot",
-        description="Draw how runs have gone: returns, the environment's statistics and speed. "
-        "Runs that differ in nothing but the seed become one curve, their mean, with a 95 % "
-        "confidence band (Student's t); dots go on where not all of them have got so far.",
+        description="Draw curves of runs: returns, the environment's statistics and speed. Runs "
+        "that differ only in the seed become one curve, their mean, with a 95 % confidence band "
+        "(Student's t), dotted where some of them have ended.",
     )
     add = parser.add_argument
     add("run_dirs", nargs="+", type=Path, metavar="RUN_DIR", help="of a run, or of several: all")

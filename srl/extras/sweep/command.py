@@ -77,11 +77,11 @@ def _parser() -> Arguments:
     parser = Arguments(
         "sweep",
         synopsis=synopsis,
-        description="Train an experiment with several settings, each in a run's folder of its own, "
-        "and compare what they come to. A setting that is given values between commas, or a range "
+        description="Train an experiment with several settings, each in a separate run's folder, "
+        "and compare the results. A setting with several values between commas, or with a range "
         "such as 1e-4..1e-2:log, is searched; all others are as in `srl run`. The same command "
-        "goes on with a sweep that was ended; runs that have failed are tried again. The exit code "
-        "is 1 where a trial has failed.",
+        "continues a stopped sweep and tries failed runs again. The exit code is 1 if a trial has "
+        "failed.",
     )
     add = parser.add_argument
     add("--trials", type=number(1), metavar="N", help="default: every combination of the lists")
@@ -89,14 +89,14 @@ def _parser() -> Arguments:
     add("--seeds", type=listed(number(0)), metavar="S,S,...", help=seeds)
     search = "random (the default), optuna, or pbt: population-based training"
     add("--search", choices=("random", "optuna", "pbt"), default="random", help=search)
-    add("--search-seed", type=number(0), default=0, metavar="S", help="of what is drawn; default 0")
-    pruner = "of optuna, which ends trials that do badly; default median"
+    add("--search-seed", type=number(0), default=0, metavar="S", help="of all draws; default 0")
+    pruner = "of optuna, which ends bad trials; default median"
     add("--pruner", choices=PRUNERS, help=pruner)
-    population = f"of pbt: how many members; default {_POPULATION}"
+    population = f"of pbt: number of members; default {_POPULATION}"
     add("--population", type=number(2), metavar="N", help=population)
     every = f"of pbt: env steps between changes; default 1/{_INTERVALS} of the budget"
     add("--every", type=number(1), metavar="STEPS", help=every)
-    key = "of metrics.jsonl, whose last value counts; default episode_return, or eval/METRIC where "
+    key = "of metrics.jsonl, for its last value; default episode_return, or eval/METRIC if "
     add("--objective", metavar="KEY", help=f"{key}the experiment has an evaluation")
     add("--minimize", action="store_true", help="a smaller objective is better")
     parallel = f"runs at a time; default 1 on this machine, {_ON_A_CLUSTER} on a cluster"

@@ -22,10 +22,10 @@ def add_engine(parser: Arguments) -> None:
     add, engines = parser.add_argument, ("local", "slurm", "ray")
     add("--on", choices=engines, default="local", help="this machine, or a cluster")
     for name in ("partition", "account", "constraint", "time"):
-        add(f"--{name}", metavar="...", help="of the jobs, as Slurm's sbatch has it")
+        add(f"--{name}", metavar="...", help="as for Slurm's sbatch")
     more = "more for sbatch; repeatable"
     add("--sbatch", action="append", default=[], metavar="OPTION", help=more)
-    address = "of the cluster, as Ray's job API has it"
+    address = "of the cluster, for Ray's job API"
     add("--ray-address", metavar="http://HEAD:8265", help=address)
     resource = "custom resource of hosts that see the run's folder"
     add("--ray-resource", metavar="NAME", help=resource)

@@ -99,7 +99,7 @@ class FunctionalPool(Pool):
     def recv(self) -> Timestep:
         """Gives what was asked for."""
         if self._asked is None:
-            raise UserError("nothing was asked for: call async_reset or send before recv")
+            raise UserError("no step is in progress: call async_reset or send before recv")
         timestep, self._asked = self._asked, None
         return timestep
 

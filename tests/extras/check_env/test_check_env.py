@@ -120,7 +120,7 @@ def test_what_may_be_meant_so_is_a_warning(capsys, name, check, told):
 def test_what_others_stand_on_stops_the_rest(capsys):
     _, found = checked(capsys, f"{MODULE}:Raises")
     assert found[-1][0] == "the rest"
-    assert "left out until this is mended: determinism, seeds" in found[-1][2]
+    assert "left out until this is fixed: determinism, seeds" in found[-1][2]
 
 
 @pytest.mark.parametrize(

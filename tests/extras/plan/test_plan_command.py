@@ -94,14 +94,14 @@ def test_the_processes_beside_a_run_are_fragments_of_their_own(capsys):
     words = ["--plan", "decoupled", "--evaluation.episodes", "7", "--self-play.evaluate", "0.1"]
     told = shown(capsys, GAME, *words)
     for part in (
-        "evaluator, beside the run",
+        "evaluator, in the background",
         "evaluates versions by 7 episodes each",
         "here: a process with 3 % of all cores' time",
-        "Slurm: a job of its own, with a core",
-        "Ray: a placement of its own, with a core",
-        "rater, beside the run",
+        "Slurm: a separate job, with a core",
+        "Ray: a separate placement, with a core",
+        "rater, in the background",
         "here: a process with 10 % of all cores' time",
-        "Slurm, Ray: beside the controller",
+        "Slurm, Ray: on the controller's host",
     ):
         assert part in told
     told = json.loads(shown(capsys, GAME, *words, "--json"))["beside"]
@@ -111,7 +111,7 @@ def test_the_processes_beside_a_run_are_fragments_of_their_own(capsys):
 
 
 def test_a_plan_without_evaluation_shows_nothing_beside_the_run(capsys):
-    assert "beside the run" not in shown(capsys, GAME, "--self-play.evaluate", "0")
+    assert "in the background" not in shown(capsys, GAME, "--self-play.evaluate", "0")
 
 
 def test_a_plan_that_cuts_nothing_says_so(capsys):

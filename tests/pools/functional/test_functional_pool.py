@@ -157,7 +157,7 @@ def test_asynchronous_calls_take_environments_in_any_order():
         actions = np.array([[0.25], [0.75]], np.float32)
         pool.send(actions, np.array([1, 0]))
         assert_same(pool.recv(), same.step(actions[::-1].copy()))
-        with pytest.raises(UserError, match="nothing was asked for"):
+        with pytest.raises(UserError, match="no step is in progress"):
             pool.recv()
 
 
