@@ -52,19 +52,18 @@ def train(
 ) -> Run:
     """Trains an experiment to its end.
 
-    Workers in processes of their own import what an experiment names; under a plan of one process
-    it may hold anything, such as a lambda that makes the environment.
+    Worker processes import the functions and classes that an experiment names. Under a plan of one
+    process it may hold anything, such as a lambda that makes the environment.
 
     Args:
-        experiment: The experiment, or its file or an environment's id, as `srl run` takes it.
-        run_dir: A folder that is new or empty; `runs/<name>/<timestamp>` by default.
+        experiment: The experiment, its file or an environment's id, as for `srl run`.
+        run_dir: A new or empty folder; `runs/<name>/<timestamp>` by default.
         plan: The plan or its name, in place of the experiment's.
-        overrides: Of a file's or id's experiment, such as ["--num-envs", "8"].
-        resume: Whether to go on with the run in `run_dir`, whose experiment this is; its budget
-            may be larger now.
+        overrides: Options for an experiment by file or id, such as ["--num-envs", "8"].
+        resume: True continues the run of this experiment in `run_dir`; the budget may be larger.
         partial_replay: As for `Run.resume`.
-        trust: Whether to go on with a run that others have made, and to run code of its folder.
-        quiet: Whether to show nothing while it goes.
+        trust: True continues a run that others have made, and runs code of its folder.
+        quiet: True shows nothing.
         on_report: A hook in place of the experiment's, called at each report.
         on_checkpoint: Likewise, after each checkpoint.
         on_evaluation: Likewise, at the first report after a version was evaluated.
@@ -158,16 +157,16 @@ class Run:
         quiet: bool = False,
         trust: bool = False,
     ) -> Run:
-        """Goes on as `srl resume` does; see `train` for what it raises.
+        """Continues the run as `srl resume` does, with the errors of `train`.
 
         Args:
-            env_steps: Trains to this many in all, in place of the experiment's.
-            updates: The same, counted in updates.
-            minutes: Trains for at most so many, in place of the experiment's.
-            version: The updates of the checkpoint to go on from; the newest by default.
-            partial_replay: Whether to go on without the blocks of the replay that are damaged.
-            anew: Whether to train from the beginning where there is no checkpoint.
-            quiet: Whether to show nothing while it goes.
+            env_steps: The budget of environment steps in all, in place of the experiment's.
+            updates: The same, in updates.
+            minutes: The longest time to train, in place of the experiment's.
+            version: The updates of the checkpoint to continue from; the newest by default.
+            partial_replay: True leaves out damaged blocks of the replay.
+            anew: True trains from the beginning if there is no checkpoint.
+            quiet: True shows nothing.
             trust: Whether to go on with a run that others have made.
         """
         folder, resolved = self._folder, self._resolved

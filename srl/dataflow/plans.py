@@ -26,7 +26,7 @@ def fused() -> Plan:
 
 
 def threads(actors: int = 2) -> Plan:
-    """Actor threads beside the learner, in one process (as in Sebulba)."""
+    """Actor threads and the learner, in one process (as in Sebulba)."""
     fragments = {"actors": Fragment(_INTERACT, actors), "learner": Fragment(_LEARN)}
     return Plan("threads", fragments, one_process=True)
 

@@ -1,10 +1,9 @@
-"""Trained policies that act in a program of the user's: no pool and no environment is made.
+"""Trained policies that act in a user's program, without a pool or an environment.
 
 agent = srl.load("runs/cartpole")
 action, memory = agent.act(observation)
 
-All of it comes from the run's folder, and JAX alone is needed: neither Gymnasium nor srl's own
-C++ module is imported where it is not installed.
+They need the run's folder and JAX, but neither Gymnasium nor srl's C++ module.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ def load(
     seed: int = 0,
     trust: bool = False,
 ) -> Agent:
-    """The policies of a run's checkpoint, to act with.
+    """Loads the policies of a run's checkpoint.
 
     Algorithms and networks that srl ships are loaded from any folder. Others are code, which runs
     only if the user has made the run, or trusts its folder (docs/security.md).
 
     Args:
-        run_dir: The run's folder, or one of several runs, whose newest is taken.
-        version: Of the checkpoint, or "best"; the newest by default.
-        seed: Of what is drawn where actions are not deterministic.
-        trust: Whether all may be imported that a folder of others names.
+        run_dir: The run's folder, or a folder of runs, for the newest of them.
+        version: The checkpoint's version, or "best"; the newest by default.
+        seed: The seed of sampled actions.
+        trust: True imports all modules that another person's folder names.
 
     Raises:
-        UserError: If it is no run's folder, or has no such checkpoint, or what its algorithm is
-            made of cannot, or may not, be imported.
+        UserError: If there is no run or no such checkpoint, or if a part of its algorithm cannot,
+            or may not, be imported.
     """
     return Agent(find_run(Path(run_dir), trained=True), version, seed, trust)
 
@@ -138,23 +137,22 @@ class Agent:
         *,
         action_mask: Any = None,
     ) -> tuple[Any, Any]:
-        """Decides what to do.
+        """Chooses actions.
 
-        With several agents, all that is given and returned is a dict by agent, as in PettingZoo;
-        agents that are not there are left out.
+        With several agents, arguments and results are dicts by agent, as in PettingZoo, without
+        absent agents.
 
         Args:
-            observation: Of one environment, as it gives it, or of N, with an axis of N before each
-                array's own.
-            memory: What the step before returned; None at the begin of an episode. In a batch, the
-                rows of an episode that begins are to be zeros.
-            deterministic: Whether to take the most probable actions, and not to draw them.
-            action_mask: 1 for each allowed action, or None for all; needed where the environment
+            observation: The observation of one environment, or of N, with a leading axis of N.
+            memory: The memory from the last step; None at the start of an episode. In a batch, the
+                rows of starting episodes must be zeros.
+            deterministic: True takes the most probable actions, False samples them.
+            action_mask: 1 for each allowed action, or None for all; needed if the environment
                 gives masks in its infos or by a method.
 
         Returns:
-            The actions, as the environment takes them, and the memory for the next step: None of
-            policies without memory.
+            The actions, as the environment takes them, and the memory for the next step, which is
+            None without memory.
 
         Raises:
             UserError: If something is missing, or of another shape or type than in training.

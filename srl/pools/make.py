@@ -50,22 +50,22 @@ def make_pool(
         env: An id, its prefix one of `srl.core.backends`; a callable that makes a `gymnasium.Env`,
             a `pettingzoo.ParallelEnv` or, by a parameter `num_envs`, a vector environment of
             Gymnasium's; the dotted path to one; or a configuration object.
-        num_envs: How many.
-        batch_size: How many `recv` gives at a time; all by default.
-        threads: Of a native pool or EnvPool's; 0 takes one for each core.
-        cores: Of a native pool: pin its threads to these cores, in turn. A synchronous pool's
-            first thread is the caller's, which stays free.
-        workers: Processes that step environments written in Python; 0 steps them in this process,
-            one after the other. By default 0 if `recv` gives all at a time, else one for each core.
-        action_repeat: Steps that an environment takes with each action, of which an episode's end
-            is the last; their rewards add up. Episodes' lengths count every step. Where an agent
-            of several leaves or joins, that is the last step, too (in Python environments).
-        restarts: How many times in a row a worker process may die, 3 by default, before its steps
-            take ten times as long as its start took. `Timestep.lost` marks the lost episodes.
-        step_timeout: Seconds for a step, with all its repeats, or reset of one environment in a
-            worker process, 60 by default.
-        start_timeout: Seconds for a worker process to make its environments, 300 by default.
-        options: Passed on to the environment, but for `wrappers`, `metrics` and `ignore`.
+        num_envs: The number of environments.
+        batch_size: The number of environments that `recv` gives at a time; all by default.
+        threads: Threads of a native pool or EnvPool's; 0 takes one for each core.
+        cores: Cores to pin a native pool's threads to, in turn. A synchronous pool's first thread
+            is the caller's, which stays free.
+        workers: Processes that step Python environments; 0 steps them in this process, one after
+            the other. By default 0 if `recv` gives all at a time, otherwise one for each core.
+        action_repeat: Steps with each action, up to an episode's end; their rewards add up.
+            Episodes' lengths count every step. In Python environments the repeats also end when
+            an agent of several leaves or joins.
+        restarts: Deaths in a row that a worker process is allowed, 3 by default, before it has
+            stepped for ten times as long as its start took. `Timestep.lost` marks lost episodes.
+        step_timeout: Longest seconds of a step, with all its repeats, or of a reset of one
+            environment in a worker process, 60 by default.
+        start_timeout: Longest seconds until a worker has made its environments, 300 by default.
+        options: Options of the environment, and `wrappers`, `metrics` and `ignore`.
 
     Raises:
         UserError: For an unknown id, an unknown option, or sizes that do not fit.

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Pool(ABC):
     """N environments of A agents each, stepped together; B = N * A slots.
 
-    With next-step autoreset: the step after an episode's end ignores the action and gives the
-    first observation of the next episode, with reward 0. Arrays that a call returns stay as they
-    are for as long as they are referenced; those of a row that was passed in are that row's.
+    Autoreset is next-step: the step after an episode's end ignores the action and gives the first
+    observation of the next episode, with reward 0. Returned arrays stay unchanged while they are
+    referenced; those of a given row belong to it.
 
     A synchronous pool (`batch_size == num_envs`) has `reset` and `step`; any pool has
     `async_reset`, `send` and `recv`, which gives the first `batch_size` environments that are
@@ -48,10 +48,10 @@ class Pool(ABC):
         """Starts new episodes; environment i is seeded with `seed + i`, modulo 2**64.
 
         Args:
-            seed: From 0 to 2**64 - 1; by default each environment's chance goes on as it stands.
-            into: Where to write; by default memory of the pool's own that is not referenced.
-            mask: bool [N], where to start a new episode; by default everywhere. Of `into`, which
-                must be given then, only the rows of these environments are written.
+            seed: From 0 to 2**64 - 1; by default each environment's random numbers continue.
+            into: The row to write; by default unreferenced memory of the pool.
+            mask: bool [N], True for environments to reset; by default all. It needs `into`, of
+                which only the rows of these environments are written.
 
         Raises:
             UserError: If the pool is asynchronous, or the mask does not fit.
@@ -64,20 +64,20 @@ class Pool(ABC):
 
         Args:
             actions: [B, ...], of the action space's dtypes and within it.
-            into: Where to write; by default memory of the pool's own that is not referenced.
+            into: The row to write; by default unreferenced memory of the pool.
 
         Raises:
             UserError: If an action has a wrong shape or type or is out of the space.
-            RunError: If an environment raised or gave what does not fit its space.
+            RunError: If an environment raised, or gave values outside of its space.
         """
 
     @abstractmethod
     def async_reset(self, seed: int | None = None) -> None:
-        """Asks for new episodes everywhere; `recv` gives them."""
+        """Starts new episodes in all environments; `recv` gives them."""
 
     @abstractmethod
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
-        """Asks for a step of the given environments: actions [len(env_ids) * A, ...]."""
+        """Starts a step of the given environments: actions [len(env_ids) * A, ...]."""
 
     @abstractmethod
     def recv(self) -> Timestep:
@@ -145,15 +145,15 @@ class Pool(ABC):
         return b""
 
     def restore(self, state: bytes) -> None:
-        """Goes on from a saved state; where nothing was saved, does nothing."""
+        """Restores a saved state; does nothing if it is empty."""
         return None
 
     @abstractmethod
     def close(self) -> None:
         """Ends the environments; any later call is an error, but a second close does nothing.
 
-        An environment that raises when it is closed, or hangs, holds up no other: there is a
-        warning, and the processes that the environments started are killed.
+        If an environment's close raises or hangs, there is a warning, and the processes that the
+        environments started are killed. The others are closed in any case.
 
         Raises:
             UserError: While another thread is in a call.

@@ -23,16 +23,16 @@ class Step(NamedTuple):
 
 
 class FunctionalEnv(Protocol):
-    """One environment; pools step many of them by `jax.vmap`, and begin episodes anew themselves.
+    """One environment; pools step many of them by `jax.vmap`, and start new episodes themselves.
 
-    May also have:
+    Optional attributes:
 
     * `agents: tuple[str, ...]`, the names of several agents that share the two spaces;
-    * `agent_spaces`, as that of `srl.core.types.Specs`, where agents' own ones are smaller;
+    * `agent_spaces`, as in `srl.core.types.Specs`, for agents with smaller spaces;
     * `max_episode_steps: int`, the length at which pools truncate episodes;
-    * `statistics: tuple[str, ...]`, names of what `statistics_of(state)` counts, float32 [S].
+    * `statistics: tuple[str, ...]`, names of the numbers of `statistics_of(state)`, float32 [S].
 
-    Masks of actions are observed, as "action_mask" of a Dict space.
+    Masks of actions are "action_mask" of a Dict observation.
     """
 
     observation_space: gymnasium.Space
