@@ -1,4 +1,4 @@
-"""The built-in plans; each is a few lines that give which nodes of the loop run where.
+"""The built-in plans; each divides the nodes of the loop in a few lines.
 
     experiment = Experiment(..., plan=plans.inline(actors=4))
 

@@ -1,7 +1,7 @@
-"""Hooks: the user's functions that are called as a run goes, and what they may do to it.
+"""Hooks: functions of the user that are called during a run, and their effects.
 
-They are called where the run is led: in the process of `srl run` or `srl.train`. Between two
-updates the run waits for them, so that a change reaches all that learns at the same update.
+They are called in the process of `srl run` or `srl.train`. The run waits for them between two
+updates, so that a change reaches all learners at the same update.
 """
 
 from __future__ import annotations
