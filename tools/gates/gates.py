@@ -237,7 +237,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     others = [gate for gate in gates_table.GATES if gate.name not in there]
     absent = [f"    srl run {gate.command}  # {gate.name}" for gate in others]
     if absent:
-        absent = ["", "Gates without a run on so many seeds:", "", *absent]
+        absent = ["", "Gates that have not been run with so many seeds:", "", *absent]
     return _HEADER + "\n".join([*lines, "", *commands, *absent]) + "\n"
 
 
