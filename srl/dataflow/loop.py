@@ -46,10 +46,7 @@ class Loop(ABC):
 
     @abstractmethod
     def teach(self, timestep: Timestep) -> Any:
-        """The node `teach`: the advice of a teacher, which does not learn, for every slot.
-
-        It runs where `act` does, within the same call.
-        """
+        """The node `teach`: the advice of a teacher, which does not learn, for every slot."""
 
     @abstractmethod
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:

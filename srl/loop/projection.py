@@ -156,7 +156,7 @@ class Projection(Loop):
         return self._group.step(action)
 
     def teach(self, timestep: Timestep) -> Any:
-        """The advice has come, or will come, with the decision."""
+        """Stands for the advice, which the group gets with the decision from whoever gives it."""
         self._called.append("teach")
         return Value("advice", "teach")
 

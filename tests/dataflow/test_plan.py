@@ -12,7 +12,7 @@ from partitions import GRAPH, PARTITIONS, WORKING
 from srl.algorithms import PPO
 from srl.config.experiment import Experiment
 from srl.core.errors import PlanError, UserError
-from srl.dataflow import NODES, Fragment, Plan, num_groups, plans
+from srl.dataflow import Fragment, Plan, num_groups, plans
 from srl.dataflow.plan import shortage
 from srl.dataflow.rules import check
 from srl.workers.roles import role_of
@@ -50,7 +50,7 @@ def test_every_plan_that_ships_can_work_and_carries_its_name(name):
 
 @given(partitions())
 def test_a_partition_places_every_node_once(plan):
-    for node in NODES:
+    for node in GRAPH.nodes:
         homes = [name for name, fragment in plan.fragments.items() if node in fragment.nodes]
         assert homes == [plan.home(node)]
         assert plan.fragment(node) is plan.fragments[homes[0]]
@@ -94,7 +94,7 @@ def test_plans_are_values(plan):
         plan.name = "changed"
 
 
-@given(partitions(), st.sampled_from(NODES))
+@given(partitions(), st.sampled_from(GRAPH.nodes))
 def test_a_plan_that_leaves_a_node_out_is_refused(plan, node):
     fragments = {
         name: dataclasses.replace(f, nodes=tuple(n for n in f.nodes if n != node))
@@ -106,7 +106,7 @@ def test_a_plan_that_leaves_a_node_out_is_refused(plan, node):
     assert "add it to one" in told
 
 
-@given(partitions(), st.sampled_from(NODES))
+@given(partitions(), st.sampled_from(GRAPH.nodes))
 def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
     fragments = {**plan.fragments, "second": Fragment((node,))}
     told = refusal(dataclasses.replace(plan, fragments=fragments))
@@ -118,6 +118,7 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
     [
         (of(all="step act colect learn"), "has the node 'colect'; did you mean collect?"),
         (of(all="step act collect learn zzz"), "the loop's nodes are step, act, collect"),
+        (of(all="step act collect learn", t="teach"), "has the node 'teach'; the loop never calls"),
         (of(all="step act collect learn step"), "node 'step' is in fragment 'all' twice"),
         (of(all="step act collect gradient"), "has the node 'gradient'; the loop's nodes are step"),
         (of(a="step", b="act", c="collect", d="learn"), "and 'a' gets no reply to it"),
@@ -128,7 +129,7 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         ),
         (of(a="step learn", b="act collect"), "a steps and learns, and waits within each step for"),
         (Plan("mine", {}), "plan.fragments is {}"),
-        (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
+        (Plan("", {"all": Fragment(GRAPH.nodes)}), "plan.name is ''"),
         (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
         (Plan("mine", {"a": ("step",)}), "plan.a is ('step',); expected a Fragment"),
         (Plan("mine", {"a": Fragment("step")}), "plan.a.nodes is 'step'; expected a tuple"),
@@ -153,7 +154,9 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
             "a is compiled, and would have to wait within each step for act in 'b'",
         ),
         (
-            Plan("mine", {"a": Fragment(NODES[:3]), "b": Fragment(("learn",), compiled=True)}),
+            Plan(
+                "mine", {"a": Fragment(GRAPH.nodes[:3]), "b": Fragment(("learn",), compiled=True)}
+            ),
             "b is compiled, and the environments are stepped by a",
         ),
     ],
