@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partitions import GRAPH, PARTITIONS, WORKING
+from partitions import GRAPH, PARTITIONS, TAUGHT, WITH_TEACHER, WORKING
 
 from srl.algorithms import PPO
 from srl.config.experiment import Experiment
@@ -20,9 +20,9 @@ from srl.workers.roles import role_of
 ROOT = Path(__file__).parents[2]
 
 
-def refusal(plan):
+def refusal(plan, graph=GRAPH):
     with pytest.raises(UserError) as caught:
-        check(GRAPH, plan)
+        check(graph, plan)
     return str(caught.value)
 
 
@@ -80,6 +80,23 @@ def test_the_documents_say_of_every_partition_whether_it_runs():
         told = table.pop(frozenset(frozenset(f.nodes) for f in plan.fragments.values()))
         assert ("refused" not in told) == (plan.name in working), plan.name
     assert not table
+
+
+def test_the_documents_say_where_a_teacher_may_be():
+    told = set()
+    for line in (ROOT / "docs" / "plans.md").read_text().splitlines():
+        if line.startswith("| `{"):
+            _, others, places, _ = line.split("|")
+            others = {frozenset(part.split()) for part in re.findall("{(.*?)}", others)}
+            for place in places.replace("`", "").split(","):
+                home = next((part for part in others if place.strip() in part), frozenset())
+                told.add(frozenset({*(others - {home}), home | {"teach"}}))
+    working = {
+        frozenset(frozenset(fragment.nodes) for fragment in plan.fragments.values())
+        for plan in WITH_TEACHER
+    }
+    assert told == working
+    assert len(working) == 15
 
 
 @given(partitions())
@@ -163,6 +180,52 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
 )
 def test_a_plan_that_cannot_work_is_refused_with_the_cure(plan, told):
     assert told in refusal(plan)
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (
+            of(a="step", b="act collect", t="teach", c="learn"),
+            "teach in 't' takes the timestep of step in 'a' at each step, and 'a' gets no reply",
+        ),
+        (of(a="step act", b="teach collect", c="learn"), "put teach with step"),
+        (
+            of(a="step act collect learn", t="teach"),
+            "waits within each step for teach in 't'; put teach into a too, or step elsewhere",
+        ),
+        (
+            dataclasses.replace(of(a="step act collect", b="learn teach"), one_process=True),
+            "put step, act, collect and teach into one fragment and learn into another",
+        ),
+        (
+            Plan(
+                "mine",
+                {
+                    "a": Fragment(("step", "act", "collect"), compiled=True),
+                    "b": Fragment(("learn",)),
+                    "t": Fragment(("teach",)),
+                },
+            ),
+            "a is compiled, and would have to wait within each step for teach in 't'",
+        ),
+    ],
+)
+def test_a_teacher_that_cannot_be_there_is_refused_with_the_cure(plan, told):
+    assert told in refusal(plan, TAUGHT)
+
+
+def test_a_teacher_that_no_fragment_names_is_with_act():
+    for plan in map(plans.named, plans.PLANS):
+        check(TAUGHT, plan)
+        assert plan.home("teach") == plan.home("act")
+
+
+def test_unrolls_are_compiled_where_the_teacher_is_with_the_actors():
+    native = "native:CartPole-v1"
+    assert plans.compiles_unrolls(of(a="step act collect", b="learn"), native)
+    assert plans.compiles_unrolls(of(a="step act teach collect", b="learn"), native)
+    assert not plans.compiles_unrolls(of(a="step act collect", t="teach", b="learn"), native)
 
 
 def experiment(**fields):

@@ -70,7 +70,7 @@ class RemoteEnvironments:
 
     @property
     def calls_one_program(self) -> bool:
-        """True if nothing acts in this process while it learns."""
+        """True if nothing acts or teaches in this process while it learns."""
         return "inference" not in self._listeners
 
     def make(self) -> Specs:
