@@ -70,8 +70,12 @@ FIELDS = {
 }
 
 
-def _parts(layout: Layout) -> dict[str, Layout]:
+def _parts(layout: Layout, gives: str = "") -> dict[str, Layout]:
     """The layout of each buffer: `request` and `reply`.
+
+    Args:
+        layout: Of both.
+        gives: A field that a reply must have.
 
     Raises:
         Refused: If there are others, or they hold something else.
@@ -83,7 +87,7 @@ def _parts(layout: Layout) -> dict[str, Layout]:
         not (isinstance(request, dict) and isinstance(reply, dict))
         or not request.keys() <= {*Timestep._fields, "memory", "advice"}
         or not reply.keys() <= set(Decision._fields)
-        or reply.keys().isdisjoint({"action", "advice"})
+        or (gives and gives not in reply)
     ):
         raise Refused(f"{layout.to_json()[:200].decode()} is no layout of requests and replies")
     return {name: Layout.of(parts[name]) for name in _PARTS}
@@ -100,17 +104,20 @@ class RemoteActing:
         state: Callable[[], Tree],
         alive: Callable[[], None] = lambda: None,
         moved: Callable[[str], Connection | None] = lambda address: None,
+        gives: str = "action",
     ) -> None:
         """Opens the stream.
 
         Args:
-            connect: Gives a connection to the policy worker that acts for this group now; called
-                again when that one has gone.
+            connect: Gives a connection to the worker that answers this group now; called again
+                when that one has gone.
             state: Gives the group's state, for which the other end may ask.
             alive: Called about twice a second during a wait; may raise Stopped.
-            moved: Given the address of the present policy worker, gives a connection to the one
-                that is to act now, if that is another.
+            moved: Given the address of the present worker, gives a connection to the one that is
+                to answer now, if that is another.
+            gives: The field of a decision that is called for: action, or a teacher's advice.
         """
+        self._gives = gives
         self._connect, self._state, self._alive, self._moved = connect, state, alive, moved
         self._next: Connection | None = None  # to the next worker, which has not answered
         self._oldest = (0, 0)
@@ -130,7 +137,7 @@ class RemoteActing:
     def _begin_anew(self, connection: Connection, handshake: Message) -> None:
         check(demand(handshake, InferenceMessage.HANDSHAKE), FIELDS)
         self._remote = not handshake.fds
-        parts = _parts(Layout.from_json(text_of(handshake), STATE_BYTES))
+        parts = _parts(Layout.from_json(text_of(handshake), STATE_BYTES), self._gives)
         self._buffers = SharedBuffers(parts, handshake.fds)
         self._buffers.close()  # its descriptors; the memory stays mapped
         self.start = receive_start(connection, handshake, InferenceMessage.RESTORE, self._alive)
@@ -225,8 +232,6 @@ class RemoteActing:
 
     def _check_shapes(self, timestep: Timestep, memory: Tree, advice: Tree) -> None:
         """Raises Refused if the buffers are for other environments than these."""
-        if self._checked:
-            return
         values = {**timestep._asdict(), "memory": memory, "advice": advice}
         for name, part in self._buffers["request"].items():
             own = values[name]
@@ -237,7 +242,8 @@ class RemoteActing:
 
     def _send(self) -> None:
         values, clock = self._asked
-        self._check_shapes(*values)
+        if not self._checked:
+            self._check_shapes(*values)
         for target, source in zip(self._request, self._read(values), strict=True):
             target[...] = source
         body = self._buffers.body("request") if self._remote else None

@@ -175,13 +175,14 @@ class ActorThreads:
             assert made is not None
             return made.state()
 
-        def remote(node: str) -> RemoteActing:
+        def remote(node: str, gives: str) -> RemoteActing:
             name = endpoints.calls(node)
             return RemoteActing(
                 lambda: endpoints.connect(name, group),
                 state,
                 endpoints.go_on,
                 lambda address: endpoints.moved(name, group, address),
+                gives,
             )
 
         acting: LocalActing | RemoteActing
@@ -195,7 +196,7 @@ class ActorThreads:
                 experiment, self._policy_set, self._act, self._newest, envs, swaps=swaps
             )
         else:
-            acting = remote("act")
+            acting = remote("act", "action")
         if endpoints.has("collect"):
             unrolls = begun = SentUnrolls(
                 lambda: endpoints.connect("sample", group), endpoints.go_on
@@ -213,7 +214,7 @@ class ActorThreads:
         return made
 
     def _taught(
-        self, acting: LocalActing | RemoteActing, remote: Callable[[str], RemoteActing]
+        self, acting: LocalActing | RemoteActing, remote: Callable[[str, str], RemoteActing]
     ) -> Acting:
         """Acting with a teacher's advice, where another call than that of `act` gives it."""
         endpoints = self._endpoints
@@ -222,7 +223,7 @@ class ActorThreads:
             return TaughtHere(acting, self._teach)
         apart = endpoints.plan.home("teach") != endpoints.plan.home("act")
         if endpoints.experiment.taught and apart:
-            return TaughtElsewhere(acting, remote("teach"))
+            return TaughtElsewhere(acting, remote("teach", "advice"))
         return acting
 
     def _show(self, group: int) -> None:
