@@ -244,6 +244,8 @@ def experiment(**fields):
         (plans.serving(actors=2), 4),
         (plans.env_servers(actors=2, learners=2), 4),
         (plans.parameter_server(actors=2), 2),
+        (of(a="step act collect", t="teach", b="learn"), 2),
+        (of(a="step act collect teach", b="learn"), 1),
     ],
 )
 def test_each_worker_that_steps_has_a_group_or_two_where_it_waits_for_actions(plan, expected):
