@@ -152,7 +152,7 @@ class PolicySet:
         return {name: self.opponents.present_slots(own) for name, own in self.members.items()}
 
     def within(self, nodes: Collection[str]) -> PolicySet:
-        """Gives the same policies where these nodes are: who teaches elsewhere gives the advice."""
+        """Gives the same policies for a worker of these nodes; only with `teach` they advise."""
         return replace(self, taught=self.taught and "teach" in nodes)
 
     def adjusted(self, settings: Mapping[str, Array]) -> PolicySet:

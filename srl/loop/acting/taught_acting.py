@@ -21,7 +21,7 @@ def compiled_teach(policy_set: PolicySet) -> Callable[[Tree], Tree]:
 
 
 class TaughtHere:
-    """Acting elsewhere, whose decisions get the advice of a teacher in this worker."""
+    """Acting elsewhere, with the advice of a teacher in this worker."""
 
     activity = RemoteActing.activity
 
@@ -37,7 +37,7 @@ class TaughtHere:
 
 
 class TaughtElsewhere:
-    """Acting whose decisions get the advice of a teacher at the other end of a stream."""
+    """Acting with the advice of a teacher at the other end of a stream."""
 
     activity = RemoteActing.activity
 
