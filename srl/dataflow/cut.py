@@ -44,6 +44,16 @@ class Stream:
     bytes_per_env_step: float
     """Both ways, for one step of one environment; 0 where shapes are not known."""
 
+    @property
+    def name(self) -> str:
+        """The name among the plan's streams; a fragment may have calls answered by several."""
+        return call_stream(self.target) if self.kind == "inference" else self.kind
+
+
+def call_stream(answering: str) -> str:
+    """Gives the name of the inference stream to a fragment that answers."""
+    return f"inference by {answering}"
+
 
 def cut(graph: Graph, plan: Plan) -> tuple[Stream, ...]:
     """Gives the streams that a plan needs: those of exactly the edges that it cuts.
@@ -63,7 +73,7 @@ def cut(graph: Graph, plan: Plan) -> tuple[Stream, ...]:
         if ends[0] == ends[1] and not collective:
             continue
         kind = _KINDS[edge.kind]
-        if kind == "inference" and ends[0] == plan.home("act"):
+        if kind == "inference" and ends[1] == plan.home("step"):
             ends = ends[1], ends[0]  # an answer
         groups.setdefault((kind, *ends), []).append(edge)
     return tuple(_stream(graph, plan, key, edges) for key, edges in groups.items())

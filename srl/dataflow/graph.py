@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from srl.core.types import Decision, Timestep, Unroll
-from srl.dataflow.nodes import EdgeKind, Every
+from srl.dataflow.nodes import GIVEN_BY, EdgeKind, Every
 
 _DTYPE_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
@@ -123,12 +123,13 @@ class Graph:
         return "\n".join([f"nodes: {calls}", *map(str, self.edges)])
 
 
-def _named(of: type[Decision | Unroll]) -> tuple[Field, ...]:
-    """The names of its parts; those of a teacher's advice are apart."""
-    return tuple(Field(name) for name in of._fields if name != "advice")
+def _fields_of(value: str, fields: Iterable[Field]) -> tuple[Field, ...]:
+    """Leaves out the fields of other nodes' values, such as a teacher's advice in a decision."""
+    others = GIVEN_BY.keys() - {value}
+    return tuple(field for field in fields if field.name.split("/")[0] not in others)
 
 
-_UNROLL = _named(Unroll)
+_UNROLL = _fields_of("unroll", map(Field, Unroll._fields))
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Shapes:
 
     timestep: tuple[Field, ...]
     decision: tuple[Field, ...]
-    """The action, its log-probability and the next memory."""
+    """The action, its log-probability and the next memory, and a teacher's advice."""
     policy: tuple[Field, ...]
     """The parameters that acting needs, of all policies."""
     sums: tuple[Field, ...]
@@ -146,8 +147,6 @@ class Shapes:
     """The arrays of unrolls of each length; of other lengths only the names are known."""
     num_envs: int = 0
     gradient_steps: int = 1
-    advice: tuple[Field, ...] = (Field("advice"),)
-    """A teacher's advice, where there is one."""
     state_bytes: int = 0
     replay_bytes: int = 0
 
@@ -162,14 +161,14 @@ class Shapes:
             return self.unrolls.get(length, _UNROLL)
         values: Mapping[str, Any] = vars(self)
         if name in values:
-            return values[name]
+            return _fields_of(name, values[name])
         fields = self.timestep + self.decision
         return tuple(f for f in fields if f.name.split("/")[0] == name)
 
 
 UNKNOWN = Shapes(
     timestep=tuple(map(Field, Timestep._fields)),
-    decision=_named(Decision),
+    decision=tuple(map(Field, Decision._fields)),
     policy=(Field("policy"),),
     sums=(Field("sums"),),
 )

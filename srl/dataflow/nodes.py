@@ -41,8 +41,8 @@ class Node:
     gives: tuple[str, ...]
     pinned_by: Literal["environments", "parameters", ""] = ""
     """The state that the node changes, and that has to be where it runs."""
-    beside: str = ""
-    """A node that this one is always with, so that plans do not place it."""
+    by_default: str = ""
+    """The node that this one is with under a plan that does not place it."""
 
 
 TABLE: dict[str, Node] = {
@@ -62,7 +62,7 @@ TABLE: dict[str, Node] = {
     "teach": Node(
         takes=(Input("timestep", "call", "step", ("observation",)),),
         gives=("advice",),
-        beside="act",
+        by_default="act",
     ),
     "collect": Node(
         takes=(
@@ -85,13 +85,18 @@ TABLE: dict[str, Node] = {
 
 GIVEN_BY = {value: node for node, row in TABLE.items() for value in row.gives}
 """The node that gives each value."""
-ACTED_ON = tuple(
-    part
-    for taken in TABLE["act"].takes
-    if taken.every == "step"
-    for part in taken.parts or (taken.value,)
-)
-"""The parts of a timestep, and what else, that `act` reads in each step."""
+NODES = tuple(TABLE)
+"""The nodes that a plan may place."""
 
-NODES = tuple(node for node, row in TABLE.items() if not row.beside)
-"""The nodes that a plan places."""
+_TAKEN = [taken for row in TABLE.values() for taken in row.takes]
+_CALLED_FOR = {taken.value for taken in _TAKEN if taken.kind == "call"}
+ANSWERING = tuple(
+    node for node, row in TABLE.items() if not row.pinned_by and _CALLED_FOR.intersection(row.gives)
+)
+"""The nodes that are compiled calls within a step, which a worker may answer for others."""
+
+
+def read_by(*nodes: str) -> tuple[str, ...]:
+    """Gives the parts of a timestep, and the other values, that nodes read in each step."""
+    taken = [taken for node in nodes for taken in TABLE[node].takes if taken.every == "step"]
+    return tuple(dict.fromkeys(part for each in taken for part in each.parts or (each.value,)))

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from srl.core.errors import PlanError, expect, expect_number
 from srl.core.settings import Settings
-from srl.dataflow.nodes import NODES, TABLE
+from srl.dataflow.nodes import ANSWERING, NODES, TABLE
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT])i?B?")
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGT", start=1)}
@@ -28,7 +28,7 @@ class Fragment(Settings):
     """Nodes that run together in one worker."""
 
     nodes: tuple[str, ...]
-    """Some of step, act, collect and learn."""
+    """Some of step, act, collect and learn, and of teach where the loop has a teacher."""
     replicas: int = 1
     """Workers, each with these nodes for a part of the environments."""
     cores: float = 0
@@ -49,6 +49,11 @@ class Fragment(Settings):
     half of those that a replica serves. Smaller batches are padded to this size."""
     deadline: float = 0.001
     """Longest wait of a request for a full batch, in seconds."""
+
+    @property
+    def answers(self) -> bool:
+        """True if it has compiled calls of a step, for its own environments or other workers'."""
+        return not set(self.nodes).isdisjoint(ANSWERING)
 
     @property
     def memory_bytes(self) -> int:
@@ -85,19 +90,24 @@ class Plan(Settings):
         Raises:
             PlanError: If none does.
         """
-        node = TABLE[node].beside or node if node in TABLE else node
-        for name, fragment in self.fragments.items():
-            if node in fragment.nodes:
-                return name
-        placed = [n for fragment in self.fragments.values() for n in fragment.nodes]
+        default = TABLE[node].by_default if node in TABLE else ""
+        for placed in (node, default):
+            for name, fragment in self.fragments.items():
+                if placed in fragment.nodes:
+                    return name
+        nodes = [n for fragment in self.fragments.values() for n in fragment.nodes]
         raise PlanError(
             f"node {node!r} is in no fragment of the plan {self.name!r}, which places "
-            f"{', '.join(placed) or 'none'}; add it to one"
+            f"{', '.join(nodes) or 'none'}; add it to one"
         )
 
     def fragment(self, node: str) -> Fragment:
         """The fragment that holds a node."""
         return self.fragments[self.home(node)]
+
+    def nodes_in(self, name: str, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Gives those of a loop's nodes that a fragment holds."""
+        return tuple(node for node in nodes if self.home(node) == name)
 
     @property
     def is_one_program(self) -> bool:
@@ -111,7 +121,7 @@ class Plan(Settings):
         Whether it can run a loop follows from the loop's edges: see `srl.dataflow.rules`.
         """
         _validate_values(self)
-        _validate_places(self, tuple(node for node in nodes if node in NODES))
+        _validate_places(self, tuple(nodes))
 
 
 class Divided(Protocol):
@@ -131,8 +141,8 @@ class Divided(Protocol):
 def num_groups(plan: Plan, experiment: Divided) -> int:
     """The number of groups of neighbouring environments that are stepped and acted for together.
 
-    By default one for each worker that steps; two where `act` is elsewhere, so that a worker steps
-    one group while it waits for the actions of the other.
+    By default one for each worker that steps; two where a node that it calls in each step is
+    elsewhere, so that a worker steps one group while it waits for the answer to the other.
 
     Raises:
         PlanError: If the environments cannot be divided so.
@@ -140,7 +150,7 @@ def num_groups(plan: Plan, experiment: Divided) -> int:
     workers, num_envs = plan.fragment("step").replicas, experiment.num_envs
     count = experiment.groups
     if not count:
-        remote = plan.home("act") != plan.home("step")
+        remote = any(plan.home(node) != plan.home("step") for node in ANSWERING)
         count = 2 * workers if remote and num_envs % (2 * workers) == 0 else workers
     if num_envs % count:
         raise PlanError(
@@ -227,5 +237,7 @@ def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:
 
 
 def _nearest(node: str, nodes: tuple[str, ...]) -> str:
+    if node in NODES:
+        return f"the loop never calls it, only {', '.join(nodes)}; leave it out of the plan"
     near = difflib.get_close_matches(node, nodes, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"the loop's nodes are {', '.join(nodes)}"

@@ -13,11 +13,13 @@ from typing import Any, Literal, Protocol
 
 from srl.core.backends import backend_of
 from srl.core.errors import PlanError
+from srl.dataflow.nodes import NODES, TABLE
 from srl.dataflow.plan import Divided, Fragment, Plan
 from srl.system.gpus import jax_gpus
 
 _STEP, _INTERACT = ("step",), ("step", "act", "collect")
 _LEARN, _ALL = ("learn",), ("step", "act", "collect", "learn")
+_STEPPED = {node for node, row in TABLE.items() if row.pinned_by != "parameters"}
 
 
 def fused() -> Plan:
@@ -183,10 +185,11 @@ def compiles_unrolls(plan: Plan, env: Any) -> bool:
     unroll, which the controller might take for a hang. It computes on the CPU, unless it is given
     a GPU.
     """
-    actors = plan.fragment("step")
+    actors, name = plan.fragment("step"), plan.home("step")
     if actors.compiled is not None:
         return actors.compiled and not plan.is_one_program
-    if set(actors.nodes) != set(_INTERACT) or actors.gpus or (plan.one_process and jax_gpus()):
+    together = {node for node in NODES if plan.home(node) == name}
+    if together != _STEPPED or actors.gpus or (plan.one_process and jax_gpus()):
         return False
     return backend_of(env).compiled if plan.one_process else programs_need_cpu(env)
 

@@ -74,10 +74,11 @@ def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
     caller = plan.home(_pinned(graph, "environments"))
     for edge in _cut(graph, plan, "call", "carry"):
         if plan.home(_gathering(graph).target) == caller:
+            answering = next(end for end in _ends(plan, edge) if end != caller)
+            nodes = " and ".join(plan.nodes_in(answering, graph.nodes))
             raise PlanError(
-                f"{caller} steps and learns, and waits within each step for {edge.target} in "
-                f"{plan.home(edge.target)!r}; put act and collect into {caller} too, or step "
-                "elsewhere"
+                f"{caller} steps and learns, and waits within each step for {nodes} in "
+                f"{answering!r}; put {nodes} into {caller} too, or step elsewhere"
             )
 
 
@@ -97,7 +98,8 @@ def _one_process_answers_no_calls(graph: Graph, plan: Plan) -> None:
     if plan.one_process and _cut(graph, plan, "call", "carry"):
         raise PlanError(
             f"the plan {plan.name!r} is for one process, where no worker serves others: put step, "
-            "act and collect into one fragment and learn into another, or leave one_process off"
+            "act, collect and teach into one fragment and learn into another, or leave one_process "
+            "off"
         )
 
 

@@ -108,22 +108,23 @@ _EXPECTED = {
     "policy": "run.latest() gives",
     "timestep": "run.step(...) gives, or an unroll begins a step with",
     "memory": "a decision holds, or an unroll begins a step with",
-    "decision": "run.act(...) gives",
     "action": "is a decision's `action`",
     "unroll": "run.unroll(...) gives",
     "batch": "run.gather(unroll) gives",
-    "row": "run.collect(...) gives",
-    "advice": "run.teach(timestep) gives",
 }
 _UNUSED = {
     "policy": "is never acted with: pass it to run.act(...), or leave that run.latest() out",
     "timestep": "is neither collected nor acted on: its reward would be lost; collect each step, "
     "or repeat an action by run.step(action, repeat=N)",
-    "advice": "is never collected: give it to run.collect(timestep, decision, advice)",
     "decision": "is never collected: what was decided would not be learned from",
     "row": "is not given back: return what run.collect(...) gives as the step's third value",
     "unroll": "is never gathered: pass it to run.gather(...)",
     "batch": "is never learned from: pass it to run.learn(...)",
+}
+_COLLECTED = {taken.value for taken in TABLE["collect"].takes}
+_UNUSED |= {
+    value: f"is never collected: pass it to run.collect(timestep, decision, {value})"
+    for value in _COLLECTED - _UNUSED.keys()
 }
 
 
@@ -154,7 +155,6 @@ class _Tracer(Loop):
         self._numbers: dict[Value, int] = {}  # of unrolls in the pass, and of their batches
         self._unused: dict[Value, None] = {}
         self._made_for: dict[Value, Value] = {}  # decisions and advice, by timestep
-        self._advised = False  # in this step
 
     @property
     def graph(self) -> Graph:
@@ -231,15 +231,15 @@ class _Tracer(Loop):
             self.calls["step"] += self._steps * (repeat - 1)
         return self._given("timestep")
 
-    def teach(self, timestep: Any) -> Any:
-        self._within_unroll("teach")
-        if self._advised:
-            raise PlanError("the loop calls run.teach(...) twice in a step; call it once")
-        self._call("teach", timestep=timestep)
-        advice = self._given("advice")
-        self._advised = True
-        self._made_for[advice] = timestep
-        return advice
+    def answer(self, node: str, **values: Any) -> Any:
+        self._within_unroll(node)
+        if any(call.startswith(f"{node}(") for call in self._script):
+            raise PlanError(f"the loop calls run.{node}(...) twice in a step; call it once")
+        self._call(node, **values)
+        (name,) = TABLE[node].gives
+        given = self._given(name)
+        self._made_for[given] = values["timestep"]
+        return given
 
     def collect(self, timestep: Any, decision: Any, advice: Any = None) -> Any:
         self._within_unroll("collect")
@@ -308,7 +308,6 @@ class _Tracer(Loop):
     def _trace_step(self, interact: Interact, *, first: bool = True) -> list[str]:
         """Runs one step; gives the calls that it makes."""
         self._step, self._first_step, self._script = self._step + 1, first, []
-        self._advised = False
         begun: Any = Value("timestep", _CARRIED, self._parts("timestep"), step=self._step)
         memory: Any = Value("memory", _CARRIED, step=self._step)
         ended: Any = interact(begun, memory)
@@ -355,7 +354,7 @@ class _Tracer(Loop):
             given = f"{value!r}" if isinstance(value, Value) else f"{value!r:.60}"
             raise PlanError(
                 f"the loop gives {given} to {taker} as its {expected}; "
-                f"expected what {_EXPECTED[expected]}"
+                f"expected what {_EXPECTED.get(expected) or f'run.{GIVEN_BY[expected]}(...) gives'}"
             )
         if value._step not in (None, self._step):
             raise PlanError(
@@ -385,7 +384,7 @@ class _Tracer(Loop):
             if value._source == _CARRIED:
                 raise PlanError(f"a step of the unroll gives back the {kind} that it began with")
         for value in self._unused:
-            if value._kind in ("timestep", "decision", "advice", "row"):
+            if value._kind in {*_COLLECTED, "row"}:
                 raise PlanError(f"a step's {value!r} {_UNUSED[value._kind]}")
         self._script.append(f"an end with {', '.join(carried.values())}")
         if not self._first_step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from srl.config.experiment import Experiment
+from srl.dataflow.nodes import ANSWERING
 from srl.dataflow.plan import Plan
 from srl.launch.gang import Member
 
@@ -25,15 +26,15 @@ def why_all_that_step(experiment: Experiment) -> str:
 class Beginning:
     """The workers that a run waits for before it begins.
 
-    Of policy workers one is enough, and of those that step, unless all are needed, one for each
-    learner. Awaited are then those that had a process when there were enough of them: any that
-    come later take part as soon as they are there.
+    Of workers that only answer calls one is enough, and of those that step, unless all are needed,
+    one for each learner. Awaited are then those that had a process when there were enough of them:
+    any that come later take part as soon as they are there.
     """
 
     def __init__(self, plan: Plan, members: Sequence[Member], all_that_step: bool) -> None:
         """Takes all workers of the plan; `all_that_step` if the run waits for each that steps."""
         self._plan, self._members = plan, members
-        self._few = {name for name, f in plan.fragments.items() if f.nodes == ("act",)}
+        self._few = {name for name, f in plan.fragments.items() if {*f.nodes} <= {*ANSWERING}}
         if not all_that_step:
             self._few.add(plan.home("step"))
         self._first: list[Member] = []

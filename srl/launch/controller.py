@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from srl.core.errors import RunError, SrlError, UserError
+from srl.dataflow.nodes import ANSWERING
 from srl.dataflow.plan import Plan
 from srl.launch.beginning import Beginning
 from srl.launch.gang import Member, gangs_of, hostless, peers_of, restarts_of, stage_of
@@ -369,12 +370,12 @@ class Controller:
         self._peers_changed = True
 
     def _could_progress(self, member: Member) -> bool:
-        """Tells if those that a worker waits for were ready: the updating and the acting workers.
+        """Tells if those that a worker waits for were ready: those that learn, act and teach.
 
-        Acting workers wait only for updating ones, and these for neither, so that the deaths of a
-        worker that keeps others from being ready always count.
+        Those that act wait only for those that learn, and these for neither, so that the deaths of
+        a worker that keeps others from being ready always count.
         """
-        for node in ("learn", "act") if self.begun else ():
+        for node in ("learn", *ANSWERING) if self.begun else ():
             home = self._plan.home(node)
             if home == member.fragment:
                 return True

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-ACTIVITIES = ("step", "act", "unroll", "inference wait", "send wait")
+ACTIVITIES = ("step", "act", "teach", "unroll", "inference wait", "send wait")
 """The activities of workers in other processes."""
 SecondsByKind = Mapping[str, Mapping[str, float]]
 """Seconds by kind of worker and activity."""

@@ -15,13 +15,12 @@ from srl.core.lazy import jax, jnp
 from srl.core.tree import map_tree
 from srl.core.types import Array, Decision, Metrics, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Unrolled
-from srl.dataflow.loop import Interact, Loop
-from srl.dataflow.trace import Value
+from srl.dataflow.loop import Interact
 from srl.loop.binding import batch_specs, run_key
 from srl.loop.devices import program_device
 from srl.loop.learning.learner import Learner, Settings
 from srl.loop.policy_set import PolicySet
-from srl.loop.projection import changed
+from srl.loop.projection import Calls, changed
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.stepping.program_pool import ProgramPool
@@ -210,7 +209,7 @@ def _summary(unrolls: Sequence[Unrolled], learns: int) -> str:
     return f"unrolls of {' and of '.join(each)}, and {learns} calls of learn"
 
 
-class TracedLoop(Loop):
+class TracedLoop(Calls):
     """The values that flow through a loop while it is traced, each replaced by its successor."""
 
     def __init__(
@@ -236,17 +235,17 @@ class TracedLoop(Loop):
             opponents: The past versions that play; None where none does.
             version: int32 [2], of the policies.
         """
+        super().__init__()
         self._policy_set = policy_set
         self._opponents = opponents
         self.version = version
         slots = jnp.arange(acting.timestep.reward.size, dtype=jnp.int32)
-        self._steps = TracedSteps(policy_set, steps, key, slots, acting)
+        self._steps = self._taking = TracedSteps(policy_set, steps, key, slots, acting)
         self.states, self.replays = states, replays
         self.metrics: Metrics = {}
         self.policies: Any = {}
         self.unrolls: list[Unrolled] = []
         self.learns = 0
-        self._called: list[str] = []  # nodes, in the step that is traced
         self.timesteps: tuple[Any, ...] = ()
         """The timesteps that followed each unroll's actions, [T, ...]; without observations."""
 
@@ -263,21 +262,6 @@ class TracedLoop(Loop):
         """Decides, at the next clock."""
         self._called.append("act")
         return self._steps.act(policy, timestep, memory)
-
-    def step(self, action: Tree, repeat: int = 1) -> Timestep:
-        """Steps the environments from inside the program."""
-        self._called.append("step")
-        return self._steps.step(action)
-
-    def teach(self, timestep: Timestep) -> Any:
-        """Stands for the advice, which comes with the decision."""
-        self._called.append("teach")
-        return Value("advice", "teach")
-
-    def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
-        """Gives a row of the unroll."""
-        self._called.append("collect")
-        return self._steps.collect(timestep, decision)
 
     def unroll(self, interact: Interact, length: int) -> Unroll:
         """Traces a step once, for a loop of the compiler's."""

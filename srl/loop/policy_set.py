@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,7 +73,7 @@ class PolicySet:
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
     taught: bool = False
-    """True if a decision holds a teacher's advice."""
+    """True if a decision holds a teacher's advice, as where `act` and `teach` are one call."""
     opponents: OpponentActing | None = None
     """Past versions or fixed policies that play some of the slots; environments come in multiples
     of its period.
@@ -150,6 +150,10 @@ class PolicySet:
         if self.opponents is None:
             return dict(self.members)
         return {name: self.opponents.present_slots(own) for name, own in self.members.items()}
+
+    def within(self, nodes: Collection[str]) -> PolicySet:
+        """Gives the same policies for a worker of these nodes; only with `teach` they advise."""
+        return replace(self, taught=self.taught and "teach" in nodes)
 
     def adjusted(self, settings: Mapping[str, Array]) -> PolicySet:
         """Gives the same policies, learned with other values of adjustable settings."""
@@ -263,8 +267,6 @@ class PolicySet:
             else:
                 drawing = self._part(own, (keys, numbers), axis=0)
                 decision = instance.act(policy, part, remembered[name], *drawing)
-            if self.taught:
-                decision = decision._replace(advice=instance.teach(part))
             following[name] = instance.memory_after(decision.memory, own_ended)
             decisions.append((own, decision))
         if self.opponents is not None:
@@ -277,12 +279,24 @@ class PolicySet:
             )
             decisions += past
             following = {"policies": following, "opponents": past_memory}
-        parts = [decision._replace(memory=()) for _, decision in decisions]
-        joined = jax.tree.map(
-            lambda *rows: self._join([(s, x) for (s, _), x in zip(decisions, rows, strict=True)]),
-            *parts,
-        )
-        return joined._replace(memory=following)
+        joined = self._joined([(own, made._replace(memory=())) for own, made in decisions])
+        advice = self.teach(observation) if self.taught else ()
+        return joined._replace(memory=following, advice=advice)
+
+    def teach(self, observation: Tree) -> Tree:
+        """Gives a teacher's advice for B slots.
+
+        Args:
+            observation: [B, ...]
+
+        Returns:
+            Arrays [B, ...], from each policy's teacher those of its slots.
+        """
+        advice = [
+            (self._slots[name], instance.teach(self._part(self._slots[name], observation, axis=0)))
+            for name, instance in self.instances.items()
+        ]
+        return self._joined(advice)
 
     def _numbers(self, slots: Array) -> Array:
         """Gives which of their policy's slots the run's slots are."""
@@ -379,6 +393,13 @@ class PolicySet:
             return part.reshape(*shape[:axis], -1, *shape[axis + 1 :])
 
         return jax.tree.map(take, tree)
+
+    def _joined(self, parts: Sequence[tuple[tuple[int, ...], Any]]) -> Any:
+        """All slots' trees, from those of some slots of each period."""
+        slots = [own for own, _ in parts]
+        return jax.tree.map(
+            lambda *rows: self._join(list(zip(slots, rows, strict=True))), *(x for _, x in parts)
+        )
 
     def _join(self, parts: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
         """All slots' rows, from those of some slots of each period."""

@@ -9,6 +9,7 @@ from srl.config.experiment import Experiment
 from srl.core.errors import PlanError
 from srl.core.types import Decision, Timestep, Tree, Unroll
 from srl.dataflow.loop import Interact, Loop
+from srl.dataflow.nodes import TABLE
 from srl.dataflow.trace import Value
 from srl.loop.stepping.group import Group
 from srl.streams.batch import Batch
@@ -73,7 +74,44 @@ def changed(how: str) -> PlanError:
     )
 
 
-class Projection(Loop):
+class TakesSteps(Protocol):
+    """The environments of a step that is taken or traced."""
+
+    def step(self, action: Any, /) -> Timestep:
+        """Steps them, which have been made to repeat each action."""
+        ...
+
+    def collect(self, timestep: Timestep, decision: Decision, /) -> Any:
+        """Gives or writes a row of their unroll."""
+        ...
+
+
+class Calls(Loop):
+    """The calls of a step: each is noted, and handed to the environments that take the step."""
+
+    _taking: TakesSteps
+
+    def __init__(self) -> None:
+        self._called: list[str] = []  # nodes, in the step that is taken
+
+    def step(self, action: Any, repeat: int = 1) -> Timestep:
+        """Steps the environments."""
+        self._called.append("step")
+        return self._taking.step(action)
+
+    def answer(self, node: str, **values: Any) -> Any:
+        """Stands for the value that the node gives, which comes with the decision."""
+        self._called.append(node)
+        (name,) = TABLE[node].gives
+        return Value(name, node)
+
+    def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
+        """Gives or writes a row of the unroll."""
+        self._called.append("collect")
+        return self._taking.collect(timestep, decision)
+
+
+class Projection(Calls):
     """The calls of an algorithm's loop as one worker executes them, under any plan.
 
     The worker's own nodes are computed; a call of a node that is elsewhere is one end of a stream,
@@ -91,11 +129,11 @@ class Projection(Loop):
             environments: Where unrolls come from.
             learning: What learns from them; None where this is done elsewhere.
         """
+        super().__init__()
         self._algorithm, self._traced = experiment.algorithm, experiment.graph
         self._environments, self._learning = environments, learning
         self._learns = 0
         self._unrolls = 0  # of this pass, so far
-        self._called: list[str] = []  # nodes, in the step that is taken
 
     def run(self) -> None:
         """Runs one pass of the loop; raises Stopped where it is not to go on.
@@ -141,7 +179,7 @@ class Projection(Loop):
             return ended
 
         for group in self._environments.groups:
-            self._group = group
+            self._group = self._taking = group
             group.unroll(step, length, number)
         return number
 
@@ -149,21 +187,6 @@ class Projection(Loop):
         """Decides for the group whose unroll is taken."""
         self._called.append("act")
         return self._group.act(timestep, memory)
-
-    def step(self, action: Any, repeat: int = 1) -> Timestep:
-        """Steps the group's environments, which have been made to repeat each action."""
-        self._called.append("step")
-        return self._group.step(action)
-
-    def teach(self, timestep: Timestep) -> Any:
-        """The advice has come, or will come, with the decision."""
-        self._called.append("teach")
-        return Value("advice", "teach")
-
-    def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
-        """Writes a row of the group's unroll."""
-        self._called.append("collect")
-        return self._group.collect(timestep, decision)
 
     def gather(self, unroll: int) -> Any:
         """Waits for the batch where that is learned from here."""

@@ -61,8 +61,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
     state_bytes, replay_bytes = map(tree_bytes, values["held"])
     return Shapes(
         timestep=tuple(_fields(timestep)),
-        decision=tuple(_fields(values["decision"]._replace(advice=()))),
-        advice=tuple(_fields({"advice": values["decision"].advice})),
+        decision=tuple(_fields(values["decision"])),
         unrolls={n: tuple(_fields(unroll)) for n, unroll in values["unrolls"].items()},
         **{name: tuple(_totals(name, values[name])) for name in ("policy", "sums")},
         num_envs=num_envs,

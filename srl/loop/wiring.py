@@ -9,7 +9,7 @@ from functools import cached_property
 
 from srl.config.experiment import Experiment
 from srl.core.errors import UserError
-from srl.dataflow.cut import Stream, StreamKind, cut
+from srl.dataflow.cut import Stream, call_stream, cut
 from srl.dataflow.plan import Fragment, Plan
 from srl.loop.acting.assignment import assignment
 from srl.loop.busy_time import BusyTime
@@ -25,9 +25,9 @@ _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.05, 1.0  # between two looks for a
 
 
 def streams_of(experiment: Experiment) -> dict[str, Stream]:
-    """The streams that the plan needs, by kind; collectives are JAX's matter."""
+    """The streams that the plan needs, by name; collectives are JAX's matter."""
     streams = cut(experiment.graph, experiment.settled_plan)
-    return {stream.kind: stream for stream in streams if stream.transport != "collective"}
+    return {stream.name: stream for stream in streams if stream.transport != "collective"}
 
 
 def server(stream: Stream) -> str:
@@ -83,9 +83,14 @@ class Endpoints:
         """This worker's nodes and resources."""
         return self.plan.fragments[self.fragment_name]
 
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the loop that this worker executes."""
+        return self.plan.nodes_in(self.fragment_name, self.experiment.graph.nodes)
+
     def has(self, node: str) -> bool:
         """Tells if this worker executes a node."""
-        return node in self.fragment.nodes
+        return node in self.nodes
 
     @property
     def num_groups(self) -> int:
@@ -104,11 +109,17 @@ class Endpoints:
 
     @cached_property
     def streams(self) -> dict[str, Stream]:
-        """The plan's, by kind."""
+        """The plan's, by name."""
         return streams_of(self.experiment)
 
+    @cached_property
+    def served(self) -> dict[str, Stream]:
+        """The streams that other workers connect to here, by kind: one of each at most."""
+        streams = self.streams.values()
+        return {stream.kind: stream for stream in streams if server(stream) == self.fragment_name}
+
     def listen(self) -> dict[str, Listener]:
-        """A listener for each stream that ends here."""
+        """A listener for each stream that ends here, by kind."""
         self._listeners = {
             kind: listen(
                 self.transport,
@@ -118,8 +129,7 @@ class Endpoints:
                 keys=self.keys,
                 host=self.host,
             )
-            for kind, stream in self.streams.items()
-            if server(stream) == self.fragment_name
+            for kind in self.served
         }
         return self._listeners
 
@@ -138,15 +148,19 @@ class Endpoints:
                 self._fenced[kind, number] = least
                 if kind == "parameters":  # whose senders are workers
                     listener.fence(number, least)
-                elif name == self.streams[kind].source:  # and here groups of environments
+                elif name == self.served[kind].source:  # and here groups of environments
                     for group in self.share(self.plan.fragments[name].nodes[0], replica):
                         listener.fence(group, least)
 
-    def connect(self, kind: StreamKind, group: int | None = None) -> Connection:
+    def calls(self, node: str) -> str:
+        """Gives the name of the stream by which calls of a node go to another worker."""
+        return call_stream(self.plan.home(node))
+
+    def connect(self, name: str, group: int | None = None) -> Connection:
         """Connects to the worker at the other end of a stream now; waits while there is none.
 
         Args:
-            kind: Of the stream.
+            name: Of the stream.
             group: Of environments, whose stream it is; by default the worker's own.
 
         Raises:
@@ -156,7 +170,7 @@ class Endpoints:
         pause = _FIRST_PAUSE_SECONDS
         while not self.stopping.is_set():
             passed: set[int] = set()  # those that turned out not to be there
-            while (found := self.other_end(kind, group, passed)) is not None:
+            while (found := self.other_end(name, group, passed)) is not None:
                 replica, address = found
                 try:
                     return self._connect_to(address, identity)
@@ -167,15 +181,15 @@ class Endpoints:
             pause = min(2 * pause, _MOST_PAUSE_SECONDS)  # hundreds that ask would starve the rest
         raise Stopped
 
-    def moved(self, kind: StreamKind, group: int, address: str) -> Connection | None:
+    def moved(self, name: str, group: int, address: str) -> Connection | None:
         """Connects to the worker that a group's stream should lead to now, if that has changed.
 
         Args:
-            kind: Of the stream.
+            name: Of the stream.
             group: Of environments.
             address: Of the worker that it leads to at present.
         """
-        found = self.other_end(kind, group)
+        found = self.other_end(name, group)
         if found is None or found[1] == address:
             return None
         try:
@@ -187,21 +201,21 @@ class Endpoints:
         return connect(address, identity, limit_bytes=STATE_BYTES, keys=self.keys, host=self.host)
 
     def other_end(
-        self, kind: StreamKind, group: int | None, passed: Set[int] = frozenset()
+        self, name: str, group: int | None, passed: Set[int] = frozenset()
     ) -> tuple[int, str] | None:
         """The replica at the other end of a stream, and its address; None while there is none.
 
         Args:
-            kind: Of the stream.
+            name: Of the stream.
             group: Of environments; None for what all get from the first.
             passed: Replicas to pass over.
         """
-        name = server(self.streams[kind])
-        replicas, peers = self.plan.fragments[name].replicas, self.peers().get(name, [])
+        kind, to = self.streams[name].kind, server(self.streams[name])
+        replicas, peers = self.plan.fragments[to].replicas, self.peers().get(to, [])
         addresses = {k: peer[kind] for k, peer in enumerate(peers) if kind in peer}
         replica = (group or 0) * replicas // self.num_groups
-        # A group's learner is fixed; any policy worker that is there may act for it.
-        if kind == "inference" and name != self.plan.home("collect"):
+        # Who collects a group's unrolls is fixed; others that answer it may be any that is there.
+        if kind == "inference" and to != self.plan.home("collect"):
             there = tuple(k for k in addresses if k not in passed)
             if not there:
                 return None

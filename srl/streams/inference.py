@@ -1,12 +1,12 @@
-"""The inference stream: calls of `act`, from a group's worker to a policy worker.
+"""The inference stream: calls of `act` and `teach`, from a group's worker to another worker.
 
-Both ends share two buffers for each group: the group writes its `request`, the policy worker its
+Both ends share two buffers for each group: the group writes its `request`, the other worker its
 `reply`, and messages only pass the turn. Between hosts they carry the buffers as bodies. Which
-arrays these hold follows from the edges that the plan cuts: where `collect` is with the group, the
-observation and the memory go there and come back; where it is with the policy worker, the whole
-timestep goes and the action alone comes back.
+arrays these hold follows from the edges that the plan cuts. Where `collect` is with the group, the
+observation goes to `act` with the memory, which comes back, and to `teach` alone; where it is with
+the policy worker, the whole timestep goes and the action alone comes back.
 
-Nothing is lost when the policy worker dies: a request stays as it is until it is answered, and may
+Nothing is lost when the other worker dies: a request stays as it is until it is answered, and may
 be sent again to another worker. Recurrent memory goes with each request and comes back with its
 reply, so that a group has it when it moves to another worker, which it does at the beginning of an
 unroll.
@@ -14,14 +14,14 @@ unroll.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 import numpy as np
 
 from srl.core.tree import Leaves, leaves_of, map_tree, names_of
 from srl.core.types import Decision, Timestep, Tree
-from srl.dataflow.nodes import ACTED_ON
+from srl.dataflow.nodes import read_by
 from srl.streams.group_state import (
     CLOCK,
     START,
@@ -70,8 +70,12 @@ FIELDS = {
 }
 
 
-def _parts(layout: Layout) -> dict[str, Layout]:
+def _parts(layout: Layout, gives: str = "") -> dict[str, Layout]:
     """The layout of each buffer: `request` and `reply`.
+
+    Args:
+        layout: Of both.
+        gives: A field that a reply must have.
 
     Raises:
         Refused: If there are others, or they hold something else.
@@ -81,15 +85,16 @@ def _parts(layout: Layout) -> dict[str, Layout]:
     request, reply = (parts.get(name) for name in _PARTS)
     if (
         not (isinstance(request, dict) and isinstance(reply, dict))
-        or not request.keys() <= {*Timestep._fields, "memory"}
-        or not {"action"} <= reply.keys() <= set(Decision._fields)
+        or not request.keys() <= {*Timestep._fields, *Decision._fields}
+        or not reply.keys() <= set(Decision._fields)
+        or (gives and gives not in reply)
     ):
         raise Refused(f"{layout.to_json()[:200].decode()} is no layout of requests and replies")
     return {name: Layout.of(parts[name]) for name in _PARTS}
 
 
 class RemoteActing:
-    """The node `act` at the other end of an inference stream."""
+    """The node `act`, `teach`, or both at the other end of an inference stream."""
 
     activity = "inference wait"
 
@@ -99,21 +104,26 @@ class RemoteActing:
         state: Callable[[], Tree],
         alive: Callable[[], None] = lambda: None,
         moved: Callable[[str], Connection | None] = lambda address: None,
+        gives: str = "action",
     ) -> None:
         """Opens the stream.
 
         Args:
-            connect: Gives a connection to the policy worker that acts for this group now; called
-                again when that one has gone.
+            connect: Gives a connection to the worker that answers this group now; called again
+                when that one has gone.
             state: Gives the group's state, for which the other end may ask.
             alive: Called about twice a second during a wait; may raise Stopped.
-            moved: Given the address of the present policy worker, gives a connection to the one
-                that is to act now, if that is another.
+            moved: Given the address of the present worker, gives a connection to the one that is
+                to answer now, if that is another.
+            gives: The field of a decision that is called for: action, or a teacher's advice.
         """
+        self._gives = gives
         self._connect, self._state, self._alive, self._moved = connect, state, alive, moved
         self._next: Connection | None = None  # to the next worker, which has not answered
         self._oldest = (0, 0)
         self._sequence = 0
+        self._asked: tuple[tuple[Timestep, Tree, Tree], int]  # what the request holds, and clock
+        self._gone = False  # whether the other end went before it replied
         self._open()
         self._initial = map_tree(np.array, self._decision.memory)
 
@@ -127,18 +137,20 @@ class RemoteActing:
     def _begin_anew(self, connection: Connection, handshake: Message) -> None:
         check(demand(handshake, InferenceMessage.HANDSHAKE), FIELDS)
         self._remote = not handshake.fds
-        parts = _parts(Layout.from_json(text_of(handshake), STATE_BYTES))
+        parts = _parts(Layout.from_json(text_of(handshake), STATE_BYTES), self._gives)
         self._buffers = SharedBuffers(parts, handshake.fds)
         self._buffers.close()  # its descriptors; the memory stays mapped
         self.start = receive_start(connection, handshake, InferenceMessage.RESTORE, self._alive)
         """The start of the group."""
         self._checked = False  # whether the buffers were compared with a timestep
         request, reply = self._buffers["request"], self._buffers["reply"]
-        # Of the timestep and the memory that a request is made of.
-        form = Timestep(*(request.get(n, ()) for n in Timestep._fields)), request.get("memory", ())
+        # Of the timestep, the memory and the advice that a request is made of.
+        timestep = Timestep(*(request.get(n, ()) for n in Timestep._fields))
+        form = timestep, request.get("memory", ()), request.get("advice", ())
         self._request, self._read = leaves_of(form), Leaves(form)
+        action, log_prob = reply.get("action"), reply.get("log_prob")
         self._decision = Decision(
-            reply["action"], reply.get("log_prob"), reply.get("memory", ()), reply.get("advice", ())
+            action, log_prob, reply.get("memory", ()), reply.get("advice", ())
         )
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
@@ -171,38 +183,69 @@ class RemoteActing:
         """The memory of all slots at the start of an episode; () where the other end collects."""
         return self._initial
 
-    def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
+    def decide(
+        self, timestep: Timestep, memory: Tree, clock: int, advice: Tree = ()
+    ) -> tuple[Decision, np.ndarray]:
         """Sends a request and waits for the reply; see `Acting`.
 
         Raises:
             Refused: If the buffers have other shapes than the timestep.
         """
+        self.ask(timestep, memory, clock, advice)
+        return self.answer()
+
+    def ask(self, timestep: Timestep, memory: Tree, clock: int, advice: Tree = ()) -> None:
+        """Sends a request; the arguments stay as they are until it is answered.
+
+        Args:
+            timestep: Of the group.
+            memory: Before it; () for a teacher alone.
+            clock: Steps of the group before this one.
+            advice: A teacher's, where the other end collects and does not teach.
+
+        Raises:
+            Refused: If the buffers have other shapes than the timestep.
+        """
         self._sequence += 1
+        self._asked = (timestep, memory, advice), clock
+        try:
+            self._send()
+        except Disconnected:
+            self._gone = True
+
+    def answer(self) -> tuple[Decision, np.ndarray]:
+        """Waits for the reply to a request, which is sent anew to another worker if one has gone.
+
+        Raises:
+            Refused: If the buffers have other shapes than the timestep.
+        """
         while True:
             try:
-                self._check_shapes(timestep, memory)
-                for target, source in zip(
-                    self._request, self._read((timestep, memory)), strict=True
-                ):
-                    target[...] = source
-                self._ask(clock)
-                return self._answer()
+                if self._gone:
+                    self._connection.close()
+                    self._open()
+                    self._gone = False
+                    self._send()
+                return self._receive()
             except Disconnected:
-                self._connection.close()
-                self._open()
+                self._gone = True
 
-    def _check_shapes(self, timestep: Timestep, memory: Tree) -> None:
+    def _check_shapes(self, timestep: Timestep, memory: Tree, advice: Tree) -> None:
         """Raises Refused if the buffers are for other environments than these."""
-        if self._checked:
-            return
+        values = {**timestep._asdict(), "memory": memory, "advice": advice}
         for name, part in self._buffers["request"].items():
-            own = memory if name == "memory" else getattr(timestep, name)
+            own = values[name]
             held, expected = ([leaf.shape for leaf in leaves_of(tree)] for tree in (own, part))
             if held != expected or leaves_of(names_of(own)) != leaves_of(names_of(part)):
                 raise Refused(f"a request with {name} of shapes {expected}; it has {held} here")
         self._checked = True
 
-    def _ask(self, clock: int) -> None:
+    def _send(self) -> None:
+        values, clock = self._asked
+        if not self._checked:
+            self._check_shapes(*values)
+        for target, source in zip(self._request, self._read(values), strict=True):
+            target[...] = source
         body = self._buffers.body("request") if self._remote else None
         self._connection.send(
             Message(
@@ -210,7 +253,7 @@ class RemoteActing:
             )
         )
 
-    def _answer(self) -> tuple[Decision, np.ndarray]:
+    def _receive(self) -> tuple[Decision, np.ndarray]:
         while True:
             message = check(self._connection.wait(self._alive), FIELDS)
             if message.kind == InferenceMessage.WANT_STATE:
@@ -228,9 +271,15 @@ class RemoteActing:
 
 
 class Session:
-    """A group, as its policy worker sees it."""
+    """A group, as the worker that answers it sees it."""
 
-    def __init__(self, listener: Listener, peer: Peer, layout: Layout) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        peer: Peer,
+        layout: Layout,
+        reads: Sequence[str] = read_by("act"),
+    ) -> None:
         self.peer, self.group = peer, peer.identity.sender
         self.buffers = SharedBuffers(_parts(layout))
         self.clock = 0
@@ -240,8 +289,12 @@ class Session:
         self._listener, self._layout = listener, layout
         self._sequence = 0
         parts = {"memory": (), **self.buffers["request"]}  # else memory is kept where `collect` is
-        self.asked = leaves_of(tuple(parts[name] for name in ACTED_ON))
-        """The parts of the request that `act` uses, leaf by leaf."""
+        self.timestep = Timestep(*(parts.get(name, ()) for name in Timestep._fields))
+        """The timestep of the request, as far as it has one."""
+        self.asked = leaves_of(tuple(parts[name] for name in reads))
+        """The parts of the request that are computed with, leaf by leaf."""
+        self.advice = leaves_of(parts.get("advice", ()))
+        """A teacher's advice from the group's worker, leaf by leaf, where that teaches."""
         reply = self.buffers["reply"]
         self.replied = {name: leaves_of(reply[name]) for name in reply}
         """The arrays of the reply, by the name of the decision's field."""

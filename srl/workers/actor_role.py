@@ -12,15 +12,14 @@ from srl.workers.worker import WorkerContext
 
 
 def run_actor(context: WorkerContext) -> None:
-    """Steps the worker's groups; acts for them if its fragment has `act`."""
+    """Steps the worker's groups; acts and teaches for them if its fragment has these nodes."""
     endpoints = context.endpoints()
     share = endpoints.share("step", endpoints.replica)
     pools = [make_group(endpoints.experiment, endpoints.group_envs, len(share)) for _ in share]
     context.register({}, pools[0].specs)
     acts = endpoints.has("act")
-    if acts:
-        from srl.loop.acting.parameters import received_policies
-        from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
+    if acts or endpoints.has("teach"):
+        from srl.loop.xla_threads import act_in_calling_thread
 
         expect_devices()
         act_in_calling_thread()
@@ -28,6 +27,9 @@ def run_actor(context: WorkerContext) -> None:
     newest = None
     try:
         if acts:
+            from srl.loop.acting.parameters import received_policies
+            from srl.loop.xla_threads import choose_for_acting
+
             choose_for_acting(endpoints.experiment, policy_set, endpoints.group_envs)
             newest = received_policies(endpoints, policy_set).newest
         groups = ActorThreads(endpoints, pools, policy_set, newest)

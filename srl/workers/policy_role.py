@@ -1,4 +1,4 @@
-"""Workers that act for others and do nothing else."""
+"""Workers that answer calls of others, of `act` or `teach`, and do nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
+        if endpoints.has(
+            "act"
+        ):  # else a teacher answers, of a size that the policies' does not tell
+            choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
         received = received_policies(endpoints, policy_set)
         requests, sink = listeners["inference"], None
         if endpoints.has("collect"):

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partitions import GRAPH, WORKING, works
+from partitions import GRAPH, TAUGHT, WITH_TEACHER, WORKING, works
 
 from srl.core.errors import PlanError
 from srl.dataflow import Fragment, Plan, plans
@@ -100,6 +100,43 @@ def test_where_the_unroll_is_written_at_the_policy_whole_timesteps_go_and_action
     stream = streams_of(plans.central())["inference", "actors", "learner"]
     assert {"observation", "reward", "terminated", "truncated", "lost"} <= {*names(stream.request)}
     assert names(stream.reply) == ["action"]
+
+
+APART = Plan(
+    "apart",
+    {
+        "actors": Fragment(("step", "collect"), 2),
+        "policies": Fragment(("act",)),
+        "teachers": Fragment(("teach",), 2),
+        "learner": Fragment(("learn",)),
+    },
+)
+
+
+def test_a_teacher_of_its_own_is_sent_observations_and_gives_advice_and_takes_no_parameters():
+    streams = cut(TAUGHT, APART)
+    (teaching,) = (s for s in streams if "teachers" in (s.source, s.target))
+    assert (teaching.kind, teaching.source) == ("inference", "actors")
+    assert names(teaching.request) == ["observation"]
+    assert names(teaching.reply) == ["advice"]
+    (acting,) = (s for s in streams if s.kind == "inference" and s.target == "policies")
+    assert "advice" not in names(acting.reply)
+
+
+def test_an_actor_that_teaches_sends_the_advice_to_who_collects():
+    fragments = {
+        "actors": Fragment(("step", "teach")),
+        "all": Fragment(("act", "collect", "learn")),
+    }
+    (stream,) = cut(TAUGHT, Plan("own", fragments))
+    assert {"advice", "observation", "reward"} <= {*names(stream.request)}
+    assert names(stream.reply) == ["action"]
+
+
+@pytest.mark.parametrize("plan", WITH_TEACHER, ids=lambda plan: plan.name)
+def test_no_two_streams_of_a_plan_have_the_same_name(plan):
+    streams = cut(TAUGHT, plan)
+    assert len({stream.name for stream in streams}) == len(streams)
 
 
 def test_transports_follow_from_where_the_ends_are():

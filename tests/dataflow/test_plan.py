@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partitions import GRAPH, PARTITIONS, WORKING
+from partitions import GRAPH, PARTITIONS, TAUGHT, WITH_TEACHER, WORKING
 
 from srl.algorithms import PPO
 from srl.config.experiment import Experiment
 from srl.core.errors import PlanError, UserError
-from srl.dataflow import NODES, Fragment, Plan, num_groups, plans
+from srl.dataflow import Fragment, Plan, num_groups, plans
 from srl.dataflow.plan import shortage
 from srl.dataflow.rules import check
 from srl.workers.roles import role_of
@@ -20,9 +20,9 @@ from srl.workers.roles import role_of
 ROOT = Path(__file__).parents[2]
 
 
-def refusal(plan):
+def refusal(plan, graph=GRAPH):
     with pytest.raises(UserError) as caught:
-        check(GRAPH, plan)
+        check(graph, plan)
     return str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_every_plan_that_ships_can_work_and_carries_its_name(name):
 
 @given(partitions())
 def test_a_partition_places_every_node_once(plan):
-    for node in NODES:
+    for node in GRAPH.nodes:
         homes = [name for name, fragment in plan.fragments.items() if node in fragment.nodes]
         assert homes == [plan.home(node)]
         assert plan.fragment(node) is plan.fragments[homes[0]]
@@ -82,6 +82,23 @@ def test_the_documents_say_of_every_partition_whether_it_runs():
     assert not table
 
 
+def test_the_documents_say_where_a_teacher_may_be():
+    told = set()
+    for line in (ROOT / "docs" / "plans.md").read_text().splitlines():
+        if line.startswith("| `{"):
+            _, others, places, _ = line.split("|")
+            others = {frozenset(part.split()) for part in re.findall("{(.*?)}", others)}
+            for place in places.replace("`", "").split(","):
+                home = next((part for part in others if place.strip() in part), frozenset())
+                told.add(frozenset({*(others - {home}), home | {"teach"}}))
+    working = {
+        frozenset(frozenset(fragment.nodes) for fragment in plan.fragments.values())
+        for plan in WITH_TEACHER
+    }
+    assert told == working
+    assert len(working) == 15
+
+
 @given(partitions())
 def test_plans_are_values(plan):
     again = dataclasses.replace(plan, fragments=dict(reversed(plan.fragments.items())))
@@ -94,7 +111,7 @@ def test_plans_are_values(plan):
         plan.name = "changed"
 
 
-@given(partitions(), st.sampled_from(NODES))
+@given(partitions(), st.sampled_from(GRAPH.nodes))
 def test_a_plan_that_leaves_a_node_out_is_refused(plan, node):
     fragments = {
         name: dataclasses.replace(f, nodes=tuple(n for n in f.nodes if n != node))
@@ -106,7 +123,7 @@ def test_a_plan_that_leaves_a_node_out_is_refused(plan, node):
     assert "add it to one" in told
 
 
-@given(partitions(), st.sampled_from(NODES))
+@given(partitions(), st.sampled_from(GRAPH.nodes))
 def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
     fragments = {**plan.fragments, "second": Fragment((node,))}
     told = refusal(dataclasses.replace(plan, fragments=fragments))
@@ -118,6 +135,7 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
     [
         (of(all="step act colect learn"), "has the node 'colect'; did you mean collect?"),
         (of(all="step act collect learn zzz"), "the loop's nodes are step, act, collect"),
+        (of(all="step act collect learn", t="teach"), "has the node 'teach'; the loop never calls"),
         (of(all="step act collect learn step"), "node 'step' is in fragment 'all' twice"),
         (of(all="step act collect gradient"), "has the node 'gradient'; the loop's nodes are step"),
         (of(a="step", b="act", c="collect", d="learn"), "and 'a' gets no reply to it"),
@@ -128,7 +146,7 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
         ),
         (of(a="step learn", b="act collect"), "a steps and learns, and waits within each step for"),
         (Plan("mine", {}), "plan.fragments is {}"),
-        (Plan("", {"all": Fragment(NODES)}), "plan.name is ''"),
+        (Plan("", {"all": Fragment(GRAPH.nodes)}), "plan.name is ''"),
         (Plan("mine", {"a b": Fragment(("learn",))}), "a fragment's name is 'a b'"),
         (Plan("mine", {"a": ("step",)}), "plan.a is ('step',); expected a Fragment"),
         (Plan("mine", {"a": Fragment("step")}), "plan.a.nodes is 'step'; expected a tuple"),
@@ -153,13 +171,61 @@ def test_a_plan_that_places_a_node_twice_is_refused(plan, node):
             "a is compiled, and would have to wait within each step for act in 'b'",
         ),
         (
-            Plan("mine", {"a": Fragment(NODES[:3]), "b": Fragment(("learn",), compiled=True)}),
+            Plan(
+                "mine", {"a": Fragment(GRAPH.nodes[:3]), "b": Fragment(("learn",), compiled=True)}
+            ),
             "b is compiled, and the environments are stepped by a",
         ),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused_with_the_cure(plan, told):
     assert told in refusal(plan)
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (
+            of(a="step", b="act collect", t="teach", c="learn"),
+            "teach in 't' takes the timestep of step in 'a' at each step, and 'a' gets no reply",
+        ),
+        (of(a="step act", b="teach collect", c="learn"), "put teach with step"),
+        (
+            of(a="step act collect learn", t="teach"),
+            "waits within each step for teach in 't'; put teach into a too, or step elsewhere",
+        ),
+        (
+            dataclasses.replace(of(a="step act collect", b="learn teach"), one_process=True),
+            "put step, act, collect and teach into one fragment and learn into another",
+        ),
+        (
+            Plan(
+                "mine",
+                {
+                    "a": Fragment(("step", "act", "collect"), compiled=True),
+                    "b": Fragment(("learn",)),
+                    "t": Fragment(("teach",)),
+                },
+            ),
+            "a is compiled, and would have to wait within each step for teach in 't'",
+        ),
+    ],
+)
+def test_a_teacher_that_cannot_be_there_is_refused_with_the_cure(plan, told):
+    assert told in refusal(plan, TAUGHT)
+
+
+def test_a_teacher_that_no_fragment_names_is_with_act():
+    for plan in map(plans.named, plans.PLANS):
+        check(TAUGHT, plan)
+        assert plan.home("teach") == plan.home("act")
+
+
+def test_unrolls_are_compiled_where_the_teacher_is_with_the_actors():
+    native = "native:CartPole-v1"
+    assert plans.compiles_unrolls(of(a="step act collect", b="learn"), native)
+    assert plans.compiles_unrolls(of(a="step act teach collect", b="learn"), native)
+    assert not plans.compiles_unrolls(of(a="step act collect", t="teach", b="learn"), native)
 
 
 def experiment(**fields):
@@ -178,6 +244,8 @@ def experiment(**fields):
         (plans.serving(actors=2), 4),
         (plans.env_servers(actors=2, learners=2), 4),
         (plans.parameter_server(actors=2), 2),
+        (of(a="step act collect", t="teach", b="learn"), 2),
+        (of(a="step act collect teach", b="learn"), 1),
     ],
 )
 def test_each_worker_that_steps_has_a_group_or_two_where_it_waits_for_actions(plan, expected):

@@ -2,14 +2,17 @@
 
 import os
 import re
+import shutil
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from real_runs import GROUPS, STEPS_OF_UPDATE, Delays, RealRun, Trouble, holdings
 
+TAUGHT = Path(__file__).parents[1] / "loop" / "drawn.py"
 NATIVE = repr("native:CartPole-v1")
 SMALL = ["--plan", "inline", "--plan.actors.replicas", 1]
 EVERYONE = ["actors-0", "actors-1", "policies-0", "policies-1", "learner-0"]
@@ -66,6 +69,25 @@ def test_a_run_survives_kills_and_stops_at_random_moments(tmp_path, plan):
 def test_a_run_survives_fifty_faults(tmp_path):
     two = ["--plan.policies.replicas", 2]
     check_trouble(tmp_path, "decoupled", EVERYONE, 50, 200_000, *two)
+
+
+def test_a_killed_teacher_is_started_again_and_the_run_goes_on(tmp_path):
+    file = shutil.copy(TAUGHT, tmp_path / "experiment.py")
+    command = ["run", f"{file}:teacher_inline", "--run-dir", f"{tmp_path}/run"]
+    words = ["--algorithm.taught", 0.5, "--updates", 10**6, "--report-every", 1]
+    with RealRun(tmp_path, *words, command=command) as run:
+        run.wait(lambda: run.updates >= 1)
+        os.kill(run.workers()["teacher-0"], signal.SIGKILL)
+        run.wait(lambda: "teacher-0 was killed by SIGKILL; it is started again" in run.told)
+        run.wait(lambda: "teacher-0" in run.workers())
+        run.wait(partial(run.has_passed, run.updates))
+        run.wait(lambda: run.metrics()[-1].get("time/teacher/teach"))
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130, run.told
+        assert run.deaths() == {"teacher-0": 1}
+        produced, learned, in_flight, lost, rolled_back = run.account()
+        assert produced == learned + in_flight
+        assert (lost, rolled_back) == (0, 0)
 
 
 def test_an_environment_that_raises_or_hangs_is_told_with_its_stack_and_left_behind(tmp_path):

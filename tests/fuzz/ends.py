@@ -10,7 +10,7 @@ from srl.config.experiment import Experiment
 from srl.core.errors import RunError
 from srl.core.tree import map_tree
 from srl.core.types import Timestep
-from srl.dataflow.nodes import ACTED_ON
+from srl.dataflow.nodes import read_by
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
@@ -286,7 +286,7 @@ def readers():
     ends = [
         Samples(),
         Parameters(),
-        Policies(None, {*ACTED_ON}, {"action", "log_prob", "memory"}),
+        Policies(None, {*read_by("act")}, {"action", "log_prob", "memory"}),
         Policies(collecting, whole, {"action"}),
     ]
     return [end.talk for end in ends] + [read_tickets, read_replies, read_parameters]

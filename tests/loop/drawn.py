@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from srl import Experiment
+from srl import Experiment, Fragment, Plan
 from srl.algorithms import DQN, PPO
 from srl.algorithms.ppo import PPOInstance
 from srl.core.lazy import jnp
@@ -112,3 +112,23 @@ with_replay = replace(
         priorities=0.6,
     ),
 )
+
+
+def placed(**fragments):
+    """The experiment with a teacher, under a plan of these nodes by fragment."""
+    plan = Plan(
+        "placed", {name: Fragment(tuple(nodes.split())) for name, nodes in fragments.items()}
+    )
+    return replace(experiment, algorithm=replace(experiment.algorithm, taught=0.5), plan=plan)
+
+
+# The ways to place a teacher apart from `act`, each named after the fragment that teaches.
+teacher_inline = placed(actors="step act collect", teacher="teach", learner="learn")
+teacher_decoupled = placed(actors="step collect", policies="act", teacher="teach", learner="learn")
+teacher_central = placed(actors="step collect", teacher="teach", learner="act learn")
+learner_inline = placed(actors="step act collect", learner="teach learn")
+learner_decoupled = placed(actors="step collect", policies="act", learner="teach learn")
+actors_decoupled = placed(actors="step collect teach", policies="act", learner="learn")
+actors_writing = placed(actors="step collect teach", learner="act learn")
+actors_serving = placed(actors="step teach", policies="act collect", learner="learn")
+actors_central = placed(actors="step teach", learner="act collect learn")

@@ -146,7 +146,8 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     (folder / "experiment.py").write_text(text)
     for module in MODULES:
         shutil.copy(module, folder)
-    return load_experiment(f"{folder}/experiment.py{colon}{part}", ["--plan", *options])
+    plan = () if options and options[0].startswith("--") else ("--plan",)
+    return load_experiment(f"{folder}/experiment.py{colon}{part}", [*plan, *options])
 
 
 def _source() -> str:
@@ -167,7 +168,7 @@ def trained(
     Args:
         folder: Empty or absent; for the run.
         name: One of FILES; with `:NAME`, that experiment of the file.
-        options: A plan's name, and options as on the command line.
+        options: A plan's name, unless it is the experiment's, and options as on the command line.
         transport: Of the streams between processes.
         role: What workers run in place of what their nodes ask for, with another transport.
     """

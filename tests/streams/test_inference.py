@@ -160,12 +160,27 @@ NUMBERS = np.zeros(4, np.float32)
 FOREIGN = {
     "no layout of requests": {"request": {"elsewhere": NUMBERS}, "reply": {"action": NUMBERS}},
     "no layout of requests and": {"request": {}, "reply": {"log_prob": NUMBERS}},
+    "no layout": {"request": {}, "reply": {"advice": NUMBERS}},
     "of requests and replies": {"request": {}, "reply": {"action": NUMBERS, "value": NUMBERS}},
     "a request with observation of shapes": {
         "request": {"observation": np.zeros(5, np.float32)},
         "reply": {"action": NUMBERS},
     },
 }
+
+
+def test_a_request_is_sent_anew_where_a_worker_goes_before_its_answer_is_waited_for(workers):
+    workers.start(1)
+    acting = group(workers)
+    acting.begin((0, 0))
+    memory = {"counter": np.zeros(4, np.float32)}
+    workers.stop(1)
+    acting.ask(TIMESTEP, memory, clock=0)
+    workers.start(2)
+    decision, _ = acting.answer()
+    assert set(decision.action) == {2}
+    assert decision.memory["counter"].tolist() == [1.0] * 4
+    acting.close()
 
 
 @pytest.mark.parametrize("told", FOREIGN)

@@ -48,7 +48,7 @@ class Scene:
 
     def nodes(self, fragment: Fragment) -> list[str]:
         """The nodes of a fragment in the order in which data passes them."""
-        return [node for node in self.graph.nodes if node in fragment.nodes]
+        return [node for node in self.graph.nodes if self.plan.fragment(node) is fragment]
 
     @property
     def blocks(self) -> int:

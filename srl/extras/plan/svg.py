@@ -48,7 +48,7 @@ _STYLE = """
 def picture(scene: Scene) -> str:
     """Gives the text of an SVG that is readable on light and on dark pages."""
     columns = {name: _MARGIN + i * (_CARD + _GAP) for i, name in enumerate(scene.plan.fragments)}
-    deepest = max(len(fragment.nodes) for fragment in scene.plan.fragments.values())
+    deepest = max(len(scene.nodes(fragment)) for fragment in scene.plan.fragments.values())
     bottom = _TOP + _HEAD + deepest * (_PILL + _PILL_GAP)
     right = max(columns.values()) + _CARD
     width = max(right, 560) + _MARGIN + 10
@@ -99,7 +99,8 @@ def _lifelines(scene: Scene, columns: dict[str, int], bottom: int) -> Iterator[s
 
 
 def _card_height(scene: Scene, name: str) -> int:
-    return _HEAD + len(scene.plan.fragments[name].nodes) * (_PILL + _PILL_GAP) - _PILL_GAP + 22
+    nodes = scene.nodes(scene.plan.fragments[name])
+    return _HEAD + len(nodes) * (_PILL + _PILL_GAP) - _PILL_GAP + 22
 
 
 def _card(scene: Scene, name: str, x: int) -> Iterator[str]:

@@ -106,7 +106,7 @@ def _memory(fragment: Fragment, experiment: Experiment, sizes: _Sizes) -> int:
     if "step" in nodes:
         each = sizes.each * -(-experiment.num_envs // replicas)
         count += sizes.first * max(1, experiment.workers or 1) + each
-    if "act" in nodes:
+    if fragment.answers:
         count += _ACTING + sizes.state
     if "learn" in nodes:
         count += (sizes.replay + sizes.batches) // replicas
@@ -124,7 +124,7 @@ def usual_cores(fragment: Fragment | None) -> int:
         return _EVALUATOR_CORES
     if "learn" in fragment.nodes:
         return _LEARNER_CORES
-    return _ACTING_CORES if "act" in fragment.nodes and "step" not in fragment.nodes else 1
+    return _ACTING_CORES if fragment.answers and "step" not in fragment.nodes else 1
 
 
 def fitted(parts: Sequence[Part], node: int, all_cores: int, *, whole: bool) -> list[Part]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from srl.dataflow.nodes import ANSWERING
 from srl.dataflow.plan import Fragment, Plan
 from srl.pools.memory_check import MEMORY
 from srl.system.gpus import memory_variable
@@ -53,10 +54,10 @@ def _open_files(plan: Plan, groups: int, name: str) -> int:
     """
     fragment = plan.fragments[name]
     nodes, own = fragment.nodes, math.ceil(groups / fragment.replicas)
-    if "act" in nodes:
-        sends = "collect" in nodes and "learn" not in nodes  # unrolls, to a learner
-        return own if "step" in nodes else (8 if sends else 3) * own
-    return 5 * own if "step" in nodes else own
+    if "step" in nodes:
+        return own * (1 + 4 * len({plan.home(node) for node in ANSWERING} - {name}))
+    sends = "collect" in nodes and "learn" not in nodes  # unrolls, to a learner
+    return own * ((8 if sends else 3) if fragment.answers else 1)
 
 
 def shares(
@@ -136,4 +137,4 @@ def _variables(gpus: Sequence[str], wanted: float, taken: Mapping[str, float]) -
 
 def _likes_gpus(fragment: Fragment) -> bool:
     nodes = fragment.nodes
-    return "learn" in nodes or ("act" in nodes and "step" not in nodes)
+    return "learn" in nodes or (fragment.answers and "step" not in nodes)

@@ -50,6 +50,20 @@ class Source(Protocol):
         ...
 
 
+class NoParameters:
+    """The source of a teacher, which no policy's parameters change."""
+
+    def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
+        """Gives no policies."""
+        return np.zeros(2, np.int32), {}
+
+    def awaited(self, oldest: Version, since: float) -> None:
+        """Waits for nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
 class Published:
     """The newest policies, for threads of the process that updates them and for other processes."""
 
@@ -171,13 +185,15 @@ class Received:
         self._subscriber.close()
 
 
-def received_policies(endpoints: Endpoints, policy_set: PolicySet) -> Received:
-    """The newest policies for a worker of a run.
+def received_policies(endpoints: Endpoints, policy_set: PolicySet) -> Received | NoParameters:
+    """The newest policies for a worker of a run; none where it does not act.
 
     Args:
         endpoints: Of the worker.
         policy_set: The run's policies.
     """
+    if not endpoints.has("act"):
+        return NoParameters()
     # The first of several learners publishes, and another may have finished a pass before it.
     several = endpoints.plan.fragment("learn").replicas > 1
     ahead = endpoints.experiment.graph.learns if several else 0

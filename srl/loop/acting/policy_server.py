@@ -1,10 +1,10 @@
-"""The node `act` for workers that ask for it: requests are answered in batches of one shape."""
+"""The nodes `act` and `teach` for other workers: calls are answered in batches of one shape."""
 
 from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +12,8 @@ import numpy as np
 from srl.config.experiment import Experiment
 from srl.core.lazy import jax
 from srl.core.tree import Leaves, copy_tree, leaves_of, map_tree
-from srl.core.types import Array, Timestep, Tree
-from srl.dataflow.nodes import ACTED_ON
+from srl.core.types import Array, Decision, Tree
+from srl.dataflow.nodes import ANSWERING, read_by
 from srl.loop.acting.parameters import Source
 from srl.loop.binding import decision_spec, run_key
 from srl.loop.busy_time import BusyTime
@@ -40,11 +40,11 @@ def inference_layout(
     Args:
         policy_set: The policies.
         num_envs: Of a group.
-        request: Names of the asking end's arrays: fields of a timestep, and memory.
+        request: Names of the asking end's arrays: fields of a timestep, memory, and advice.
         reply: Names of fields of the decision.
     """
     decision = decision_spec(policy_set, num_envs)
-    sent = {**empty_timestep(policy_set.specs, num_envs)._asdict(), "memory": decision.memory}
+    sent = {**empty_timestep(policy_set.specs, num_envs)._asdict(), **decision._asdict()}
     return Layout.of(
         {
             "request": {name: sent[name] for name in sorted(request)},
@@ -110,6 +110,7 @@ class PolicyServer:
         width: int,
         groups: int,
         deadline: float,
+        nodes: Sequence[str] = ("act",),
         sink: Collected | None = None,
         busy: BusyTime | None = None,
     ) -> None:
@@ -127,11 +128,13 @@ class PolicyServer:
                 and an unused one is filled up: so results never depend on the other requests.
             groups: How many of them do at a time, and so share the places.
             deadline: Seconds that a request may wait for others.
+            nodes: Those that a call computes: act, teach, or both.
             sink: Where unrolls go that are collected here.
             busy: Where the time of acting is counted.
         """
         self.listener, self._parameters, self._busy = listener, parameters, busy or BusyTime()
-        self._policy_set, self._layout = policy_set, layout
+        self._policy_set, self._layout = policy_set.within(nodes), layout
+        self._nodes, self._reads = nodes, read_by(*nodes)
         self._width, self._groups, self._deadline = width, groups, deadline
         self._group_range = group_range
         self._sink = sink
@@ -150,29 +153,28 @@ class PolicyServer:
         self._key = run_key(experiment)
         self._act = jax.jit(self._act_on)
         self._to_host = to_host()
-        self._inputs = _Inputs(policy_set, num_envs, width)
+        self._inputs = _Inputs(policy_set, num_envs, width, self._reads)
         if sink is not None:
             sink.on_room = listener.wake
 
     def compile(self) -> None:
-        """Runs `act` once, so that no request waits for a compiler."""
+        """Runs the call once, so that no request waits for a compiler."""
         _, policies = self._parameters.newest((0, 0))
         jax.block_until_ready(self._act(policies, self._inputs.arrays, self._key))
 
     def _act_on(
         self, policies: Any, inputs: dict[str, Tree], key: Any
     ) -> dict[str, tuple[Array, ...]]:
-        """The arrays of each field of the decision."""
-        ended = inputs["terminated"] | inputs["truncated"]
-        decision = self._policy_set.act(
-            policies,
-            inputs["observation"],
-            ended,
-            inputs["memory"],
-            key,
-            inputs["clock"],
-            inputs["slots"],
-        )
+        """The arrays of each field of the decision; of a teacher alone only the advice."""
+        observation = inputs["observation"]
+        if "act" in self._nodes:
+            ended = inputs["terminated"] | inputs["truncated"]
+            drawing = key, inputs["clock"], inputs["slots"]
+            decision = self._policy_set.act(
+                policies, observation, ended, inputs["memory"], *drawing
+            )
+        else:
+            decision = Decision((), (), (), self._policy_set.teach(observation))
         return {name: tuple(leaves_of(part)) for name, part in decision._asdict().items()}
 
     def serve(self, stopped: Callable[[], bool]) -> None:
@@ -257,7 +259,7 @@ class PolicyServer:
             raise Refused(
                 f"group {group} does not ask here; expected {own.start} to {own.stop - 1}"
             )
-        session = self._sessions[group] = Session(self.listener, peer, self._layout)
+        session = self._sessions[group] = Session(self.listener, peer, self._layout, self._reads)
         self._count_batch_indices(group)
         if "memory" in session.buffers["reply"]:
             copy_tree(self._initial_memory, session.buffers["reply"]["memory"])
@@ -322,7 +324,7 @@ class PolicyServer:
         """Writes the timestep of a request into its unroll; False while that may not begin."""
         assert self._sink is not None
         unroll, group = self._unrolls[session.group], session.group
-        timestep = Timestep(**session.buffers["request"])
+        timestep = session.timestep
         if unroll.grant is not None and unroll.t == unroll.writer.length:
             unroll.writer.write_timestep(unroll.t, timestep)
             self._sink.deliver(group, unroll.grant.ticket)
@@ -366,6 +368,7 @@ class PolicyServer:
         part = self._inputs.part  # memory has as many rows as its policy has slots
         for index, session in sessions.items():
             own = {name: [part(x, index) for x in leaves] for name, leaves in fields.items()}
+            own["advice"] = own["advice"] or session.advice
             for name, targets in session.replied.items():
                 for target, source in zip(targets, own[name], strict=True):
                     target[...] = source
@@ -374,7 +377,7 @@ class PolicyServer:
                 unroll.decide(own, version)
             del self._waiting[session.group]
             session.reply(version)
-        self._busy.add({"act": time.perf_counter() - before})
+        self._busy.add({self._nodes[0]: time.perf_counter() - before})
 
 
 class _Unroll:
@@ -400,9 +403,11 @@ class _Unroll:
 
 
 class _Inputs:
-    """The arguments of `act`, for several groups together."""
+    """The arguments of a call, for several groups together."""
 
-    def __init__(self, policy_set: PolicySet, num_envs: int, width: int) -> None:
+    def __init__(
+        self, policy_set: PolicySet, num_envs: int, width: int, reads: Sequence[str]
+    ) -> None:
         self._width, self._slots = width, num_envs * len(policy_set.specs.agents)
         timestep = empty_timestep(policy_set.specs, width * num_envs)
         count = width * self._slots
@@ -417,7 +422,7 @@ class _Inputs:
         self._offsets = np.arange(self._slots, dtype=np.int32)
         self._parts = [
             (
-                [self.part(x, index) for name in ACTED_ON for x in leaves_of(self.arrays[name])],
+                [self.part(x, index) for name in reads for x in leaves_of(self.arrays[name])],
                 self.part(self.arrays["clock"], index),
                 self.part(self.arrays["slots"], index),
             )
@@ -440,7 +445,7 @@ class _Inputs:
 
 
 def batch_envs(endpoints: Endpoints) -> int:
-    """The number of environments that a worker which serves policies acts for in one call."""
+    """The number of environments that a worker which serves others answers in one call."""
     width = endpoints.fragment.batch or max(1, _most_groups(endpoints) // 2)
     return width * endpoints.group_envs
 
@@ -457,7 +462,7 @@ def serve_policies(
     listener: Listener,
     sink: Collected | None,
 ) -> PolicyServer:
-    """The server of a worker whose fragment has `act` and not `step`, compiled and not yet serving.
+    """The server of a worker that answers others' calls, compiled and not yet serving.
 
     Args:
         endpoints: Of the worker.
@@ -466,7 +471,7 @@ def serve_policies(
         listener: Where groups connect.
         sink: Where unrolls go, if they are collected here.
     """
-    stream = endpoints.streams["inference"]
+    stream = endpoints.served["inference"]
     request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
     groups = _most_groups(endpoints)
     server = PolicyServer(
@@ -481,6 +486,7 @@ def serve_policies(
         width=batch_envs(endpoints) // endpoints.group_envs,
         groups=groups,
         deadline=endpoints.fragment.deadline,
+        nodes=[node for node in endpoints.nodes if node in ANSWERING],
         sink=sink,
         busy=endpoints.busy,
     )

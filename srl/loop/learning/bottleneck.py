@@ -13,6 +13,7 @@ LEAST = 0.1
 _TAKES = {
     "step": "stepping",
     "act": "acting",
+    "teach": "teaching",
     "unroll": "stepping and acting",
     "learn": "learning",
     "update": "the compiled loop",

@@ -9,6 +9,7 @@ from functools import partial
 
 from srl.core.types import Tree
 from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
+from srl.loop.acting.taught_acting import TaughtElsewhere, TaughtHere, compiled_teach
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered, Projection
 from srl.loop.seeds import environment_seed
@@ -61,7 +62,11 @@ class ActorThreads:
             policy_set,
             newest,
         )
-        self._act = None if newest is None else compiled_act(policy_set)
+        own = policy_set.within(endpoints.nodes)
+        self._act = None if newest is None else compiled_act(own)
+        self._teach = None
+        if own.taught and newest is None:
+            self._teach = compiled_teach(own)
         self._make: Callable[..., Group] = partial(Group, policy_set=policy_set)
         if newest is not None:
             self._make = local_groups(endpoints.experiment, policy_set)
@@ -170,7 +175,17 @@ class ActorThreads:
             assert made is not None
             return made.state()
 
-        acting: Acting
+        def remote(node: str, gives: str) -> RemoteActing:
+            name = endpoints.calls(node)
+            return RemoteActing(
+                lambda: endpoints.connect(name, group),
+                state,
+                endpoints.go_on,
+                lambda address: endpoints.moved(name, group, address),
+                gives,
+            )
+
+        acting: LocalActing | RemoteActing
         unrolls: Unrolls
         begun: SentUnrolls | RemoteActing
         if self._newest is not None and self._act is not None:
@@ -181,12 +196,7 @@ class ActorThreads:
                 experiment, self._policy_set, self._act, self._newest, envs, swaps=swaps
             )
         else:
-            acting = RemoteActing(
-                lambda: endpoints.connect("inference", group),
-                state,
-                endpoints.go_on,
-                lambda address: endpoints.moved("inference", group, address),
-            )
+            acting = remote("act", "action")
         if endpoints.has("collect"):
             unrolls = begun = SentUnrolls(
                 lambda: endpoints.connect("sample", group), endpoints.go_on
@@ -194,7 +204,7 @@ class ActorThreads:
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(), acting
-        made = self._make(pool, acting, unrolls, alive=stepping)
+        made = self._make(pool, self._taught(acting, remote), unrolls, alive=stepping)
         self._groups[group] = made
         start = begun.start
         if start.saved is not None and pool.saves_exactly:
@@ -202,6 +212,19 @@ class ActorThreads:
         else:
             made.reset(environment_seed(experiment.seed, start.seed_salt) + group * pool.num_envs)
         return made
+
+    def _taught(
+        self, acting: LocalActing | RemoteActing, remote: Callable[[str, str], RemoteActing]
+    ) -> Acting:
+        """Acting with a teacher's advice, where another call than that of `act` gives it."""
+        endpoints = self._endpoints
+        if self._teach is not None:
+            assert isinstance(acting, RemoteActing)
+            return TaughtHere(acting, self._teach)
+        apart = endpoints.plan.home("teach") != endpoints.plan.home("act")
+        if endpoints.experiment.taught and apart:
+            return TaughtElsewhere(acting, remote("teach", "advice"))
+        return acting
 
     def _show(self, group: int) -> None:
         """Notes that a group has made progress."""

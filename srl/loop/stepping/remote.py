@@ -31,7 +31,8 @@ _PREFETCH_SECONDS = 0.002  # between two looks whether the present update is don
 class RemoteEnvironments:
     """The learner's end of the streams: takes unrolls in, and publishes the parameters.
 
-    Where `act` is in the same fragment, a thread answers the groups' requests and collects.
+    Where `act` or `teach` is in the same fragment and `step` is not, a thread answers the groups'
+    calls, and collects if `collect` is there, too.
     """
 
     groups = ()
@@ -69,8 +70,8 @@ class RemoteEnvironments:
 
     @property
     def calls_one_program(self) -> bool:
-        """True if nothing acts in this process while it learns."""
-        return not self._endpoints.has("act")
+        """True if nothing acts or teaches in this process while it learns."""
+        return "inference" not in self._listeners
 
     def make(self) -> Specs:
         """Gives the specs that the other workers' environments have."""
@@ -109,9 +110,9 @@ class RemoteEnvironments:
         return self.sink.batches[: len(graph.unrolls)]
 
     def begin(self) -> None:
-        """Compiles `act` where that is done here for others; they begin with the first pass."""
+        """Compiles what is computed here for others; they begin with the first pass."""
         endpoints = self._endpoints
-        if endpoints.has("act"):
+        if "inference" in self._listeners:
             sink = self.sink if endpoints.has("collect") else None
             requests = self._listeners["inference"]
             self._policy_server = server = serve_policies(

@@ -47,6 +47,17 @@ def test_a_plan_is_told_in_the_terminal(capsys):
         assert part in told
 
 
+def test_a_teacher_is_drawn_where_it_is_with_the_bytes_of_its_calls(capsys):
+    drawn = [f"{ROOT}/tests/loop/drawn.py:teacher_decoupled", "--algorithm.taught", "0.5", "--json"]
+    told = json.loads(shown(capsys, *drawn))
+    assert told["fragments"]["teacher"]["nodes"] == ["teach"]
+    (teaching,) = (stream for stream in told["streams"] if stream["target"] == "teacher")
+    assert [field["name"] for field in teaching["reply"]] == ["advice/upright"]
+    assert teaching["bytes_per_env_step"] == 4 * 4 + 4  # an observation there, a number back
+    told = json.loads(shown(capsys, *drawn, "--plan", "decoupled"))
+    assert told["fragments"]["policies"]["nodes"] == ["act", "teach"]
+
+
 @pytest.mark.parametrize("columns", ["60", "80"])
 def test_a_narrow_terminal_shows_all_that_streams_carry(columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)

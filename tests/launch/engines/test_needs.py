@@ -26,6 +26,12 @@ def test_what_learns_or_acts_for_others_has_several_cores_and_at_most_half_of_a_
     assert cores(fitted(parts, 6, 600, whole=True)) == {"learner": 3, "actors": 1, "policies": 3}
 
 
+def test_a_teacher_has_the_cores_of_a_policy_worker():
+    plan = plans.inline()
+    taught = replace(plan, fragments={**plan.fragments, "teacher": Fragment(("teach",))})
+    assert cores(fitted(parts_of(taught), 64, 640, whole=True))["teacher"] == 4
+
+
 def test_usual_cores_are_fewer_where_all_would_not_fit_and_named_ones_stay():
     plan = plans.decoupled()
     named = {**plan.fragments, "actors": replace(plan.fragments["actors"], cores=6)}

@@ -63,6 +63,15 @@ def test_learners_and_policy_workers_share_a_gpu_and_its_memory():
         assert given[worker].environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450"
 
 
+def test_a_teacher_shares_the_gpu_as_policy_workers_do():
+    inline = plans.inline(1)
+    plan = replace(inline, fragments={**inline.fragments, "teacher": Fragment(("teach",))})
+    given = shares(plan, range(8), ["0"], 800)
+    for worker in (("teacher", 0), ("learner", 0)):
+        assert given[worker].environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450"
+    assert given["actors", 0].environment["JAX_PLATFORMS"] == "cpu"
+
+
 MEMORY_SHARES = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION")
 PREALLOCATED = 0.75  # of a GPU, by a process of JAX's that is given no share
 

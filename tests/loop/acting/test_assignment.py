@@ -49,7 +49,7 @@ def endpoints(plan, peers):
 def test_the_groups_of_a_policy_worker_that_is_away_spread_over_all_others():
     peers = {"policies": [{"inference": "a"}, {}, {"inference": "c"}, {"inference": "d"}]}
     actor = endpoints(decoupled(actors=12, policies=4), peers)
-    found = [actor.other_end("inference", group) for group in range(24)]
+    found = [actor.other_end(actor.calls("act"), group) for group in range(24)]
     assert Counter(found) == {(0, "a"): 8, (2, "c"): 8, (3, "d"): 8}
 
 
@@ -60,7 +60,8 @@ def test_the_groups_of_a_policy_worker_that_is_away_spread_over_all_others():
 def test_learners_keep_their_groups_whoever_else_is_there(kind, plan):
     learners = "learner" if kind == "sample" else "learners"
     actor = endpoints(plan, {learners: [{kind: "a"}, {kind: "b"}, {kind: "c"}]})
-    found = Counter(actor.other_end(kind, group) for group in range(24))
+    name = kind if kind == "sample" else actor.calls("act")
+    found = Counter(actor.other_end(name, group) for group in range(24))
     assert found == {(0, "a"): 8, (1, "b"): 8, (2, "c"): 8}
     actor = endpoints(plan, {learners: [{kind: "a"}, {}, {kind: "c"}]})
-    assert [actor.other_end(kind, group) for group in range(8, 16)] == [None] * 8
+    assert [actor.other_end(name, group) for group in range(8, 16)] == [None] * 8

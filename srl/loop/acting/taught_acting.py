@@ -1,0 +1,58 @@
+"""The node `act` where another call than that of `act` gives a teacher's advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from srl.core.lazy import jax
+from srl.core.types import Decision, Timestep, Tree
+from srl.loop.acting.local_acting import LocalActing
+from srl.loop.devices import to_host
+from srl.loop.policy_set import PolicySet
+from srl.streams.inference import RemoteActing
+
+
+def compiled_teach(policy_set: PolicySet) -> Callable[[Tree], Tree]:
+    """The function of observations that gives advice here; all of a process may share it."""
+    teach, fetched = jax.jit(policy_set.teach), to_host()
+    return lambda observation: fetched(teach(observation))
+
+
+class TaughtHere:
+    """Acting elsewhere, with the advice of a teacher in this worker."""
+
+    activity = RemoteActing.activity
+
+    def __init__(self, acting: RemoteActing, teach: Callable[[Tree], Tree]) -> None:
+        self._acting, self._teach = acting, teach
+        self.begin, self.initial_memory = acting.begin, acting.initial_memory
+
+    def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
+        """Teaches first, as the other end may collect; see `Acting`."""
+        advice = self._teach(timestep.observation)
+        decision, version = self._acting.decide(timestep, memory, clock, advice)
+        return decision._replace(advice=advice), version
+
+
+class TaughtElsewhere:
+    """Acting with the advice of a teacher at the other end of a stream."""
+
+    activity = RemoteActing.activity
+
+    def __init__(self, acting: LocalActing | RemoteActing, teaching: RemoteActing) -> None:
+        self._acting, self._teaching = acting, teaching
+        self.initial_memory = acting.initial_memory
+
+    def begin(self, oldest_version: tuple[int, int]) -> None:
+        """Begins an unroll, in which no older version may act; a teacher has none."""
+        self._acting.begin(oldest_version)
+        self._teaching.begin((0, 0))
+
+    def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
+        """Decides while the teacher computes; see `Acting`."""
+        self._teaching.ask(timestep, (), clock)
+        decision, version = self._acting.decide(timestep, memory, clock)
+        advised, _ = self._teaching.answer()
+        return decision._replace(advice=advised.advice), version
