@@ -22,6 +22,7 @@ from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
+from srl.system.supervised import Presence
 from srl.workers.control import ControlMessage, pack
 from srl.workers.message_schemas import checked_values
 from srl.workers.worker_spec import WorkerSpec
@@ -29,7 +30,6 @@ from srl.workers.worker_spec import WorkerSpec
 logger = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 0.1
-_ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
 _MOST_STARTS = 1000  # in a round, which others wait for
 _SHOWN_STACKS = 3  # of thousands of workers
 _END_SECONDS = 5.0  # that workers have to end when the learner has
@@ -91,6 +91,7 @@ class Controller:
         self._beginning = Beginning(plan, self._members, bool(all_that_step))
         self._shown_failures: set[str] = set()
         self._looked = 0.0  # when all workers were last looked at
+        self._presence = Presence()
         self._failure: SrlError | None = None  # that the run ends with, after a checkpoint
         self._ending: float | None = None  # when workers that have not ended by then are killed
         self._interrupted_at = 0.0
@@ -110,7 +111,6 @@ class Controller:
         try:
             for member in self._members:
                 self._waiting.put(member)
-            self._last_round = time.monotonic()
             while not all(member.done for member in self._members):
                 self._round(stop, patient)
         finally:
@@ -148,9 +148,8 @@ class Controller:
     # ---- a round ----
 
     def _round(self, stop: Callable[[], bool], patient: Callable[[], bool]) -> None:
-        now, last = time.monotonic(), self._last_round
-        self._last_round = now
-        if now - last > _ABSENT_SECONDS:  # the workers were not silent, this process was
+        now = time.monotonic()
+        if self._presence.was_stopped():
             for member in self._members:
                 member.heard = now
         self._listen(max(0.0, self._looked + _ROUND_SECONDS - now))
