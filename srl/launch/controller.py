@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from srl.core.errors import RunError, SrlError, UserError
@@ -80,9 +81,10 @@ class Controller:
         """True if all workers have been there and have begun."""
         self.interrupted = False
         """True if the run was asked to stop."""
-        self._plan, self._folder, self._terminal = plan, folder, terminal
-        self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
-        self._transport: Transport = transport
+        self._plan, self._terminal, self._heartbeat_seconds = plan, terminal, heartbeat_seconds
+        path, events = str(folder.path), hooks.kinds
+        self._spec = partial(WorkerSpec, path, role=role, transport=transport, hooks=events)
+        self._resume = resume
         self._gangs, self._members = gangs_of(plan, folder.log)
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
@@ -261,17 +263,8 @@ class Controller:
     def _spawn(self, member: Member) -> None:
         gang = member.gang
         incarnation = max(gang.incarnation, 0 if gang.known else self._hosts.first_incarnation)
-        spec = WorkerSpec(
-            folder=str(self._folder.path),
-            fragment=member.fragment,
-            replica=member.replica,
-            number=member.number,
-            incarnation=incarnation,
-            resume=self._resume or incarnation > 0,
-            role=self._role,
-            transport=self._transport,
-            hooks=self._hooks.kinds,
-        )
+        place = member.fragment, member.replica, member.number, incarnation
+        spec = self._spec(*place, resume=self._resume or incarnation > 0)
         try:
             member.process = self._hosts.start(spec, member.log, accounts=member.gang.updates)
         except OSError as error:  # a full disk, or no more processes

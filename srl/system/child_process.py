@@ -61,6 +61,7 @@ def child_command(
     ignores_termination: bool = False,
     dies_with_parent: bool = False,
     dump: int = -1,
+    nice: int = 0,
 ) -> list[str]:
     """The command of a process that looks for modules where this one does, and nowhere else.
 
@@ -72,11 +73,12 @@ def child_command(
         ignores_termination: Whether SIGTERM does nothing to it; it still ends what it starts.
         dies_with_parent: See `die_with`. The parent is the thread that starts the process.
         dump: See `dump_stacks_into`; none if negative.
+        nice: See `lower_priority`, which it calls before it loads anything.
     """
     path = "\n".join(entry for entry in sys.path if isinstance(entry, str))
     code = _IGNORE_TERMINATION * ignores_termination + _CHILD
     code = _IGNORE_INTERRUPTS * ignores_interrupts + code
-    settings = json.dumps([os.getpid() if dies_with_parent else 0, dump])
+    settings = json.dumps([os.getpid() if dies_with_parent else 0, dump, nice])
     return [sys.executable, "-P", *options, "-c", code, path, settings, module, *arguments]
 
 
@@ -84,13 +86,17 @@ def begin() -> None:
     """Does what `child_command` has written: the whole of a process."""
     settings, module, *arguments = sys.argv[2:]
     del sys.argv[1:]  # simulators may look at it, too
-    parent, dump = json.loads(settings)
+    parent, dump, nice = json.loads(settings)
     keep_output()
     quiet_xla()
     if parent:
         die_with(parent)
     if dump >= 0:
         dump_stacks_into(dump)
+    if nice:
+        from srl.system.background.priority import lower_priority
+
+        lower_priority(nice)
     sys.exit(importlib.import_module(module).main(arguments))
 
 

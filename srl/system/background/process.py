@@ -113,12 +113,13 @@ class BackgroundProcess:
                 if self._ending.is_set():
                     return None
                 child = self._child = Child(
-                    "srl.system.background.start",
-                    *(str(self._nice), self._module, str(self._run_folder), *urgent),
+                    self._module,
+                    *(str(self._run_folder), *urgent),
                     environment=environment,
                     stdout=log,
                     stderr=log,
                     dies_with_parent=True,
+                    nice=self._nice,
                 )
         with child:
             while not child.wait(_LOOK_SECONDS):
