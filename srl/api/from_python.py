@@ -77,10 +77,6 @@ def train(
         KeyboardInterrupt: If it was interrupted (Ctrl-C, or a notebook's stop button), after a
             checkpoint from which `Run(run_dir).resume()` goes on.
     """
-    if isinstance(overrides, str):
-        raise UserError(
-            f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
-        )
     folder = find_run(Path(run_dir)) if resume and run_dir is not None else None
     fixed = {} if folder is None else _recorded_fixed(folder, trust)
     resolved = _resolved(experiment, plan, overrides, fixed)
@@ -207,6 +203,10 @@ def _resolved(
     overrides: Sequence[str],
     fixed: Mapping[str, Any],
 ) -> Resolved:
+    if isinstance(overrides, str):
+        raise UserError(
+            f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
+        )
     if isinstance(experiment, Experiment):
         if overrides:
             raise UserError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,8 +15,7 @@ from srl.core.errors import PlanError, RunError, UserError
 from srl.launch.measure import Measured
 from srl.record.run_record import RunFolder
 from srl.run.folder import create_run, record
-from srl.system.child_process import child_command
-from srl.system.started import Offspring
+from srl.system.supervised import Child
 
 SECONDS = 4.0
 """The time for which each plan is measured, once it is warm."""
@@ -96,14 +94,11 @@ def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     budget = ("--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
     folder = create_run(with_overrides(resolved, (*kept, *budget)), path)
     arguments = (str(folder.path), str(SECONDS))
-    command = child_command("srl.launch.measure", *arguments, dies_with_parent=True)
-    offspring = Offspring()
     # Not by pipes: what an environment has started may hold them open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        process = offspring.start(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        offspring.end()
-        code = process.wait()
+        module = "srl.launch.measure"
+        child = Child(module, *arguments, stdout=out, stderr=errors, dies_with_parent=True)
+        code = child.reap().code
         out.seek(0)
         errors.seek(0)
         lines, problems = out.read().splitlines(), errors.read().strip().splitlines()

@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from srl.core.errors import RunError, SrlError, UserError
@@ -23,6 +24,7 @@ from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
 from srl.streams import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
+from srl.system.supervised import Presence
 from srl.workers.control import ControlMessage, pack
 from srl.workers.message_schemas import checked_values
 from srl.workers.worker_spec import WorkerSpec
@@ -30,7 +32,6 @@ from srl.workers.worker_spec import WorkerSpec
 logger = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 0.1
-_ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
 _MOST_STARTS = 1000  # in a round, which others wait for
 _SHOWN_STACKS = 3  # of thousands of workers
 _END_SECONDS = 5.0  # that workers have to end when the learner has
@@ -81,9 +82,10 @@ class Controller:
         """True if all workers have been there and have begun."""
         self.interrupted = False
         """True if the run was asked to stop."""
-        self._plan, self._folder, self._terminal = plan, folder, terminal
-        self._heartbeat_seconds, self._resume, self._role = heartbeat_seconds, resume, role
-        self._transport: Transport = transport
+        self._plan, self._terminal, self._heartbeat_seconds = plan, terminal, heartbeat_seconds
+        path, events = str(folder.path), hooks.kinds
+        self._spec = partial(WorkerSpec, path, role=role, transport=transport, hooks=events)
+        self._resume = resume
         self._gangs, self._members = gangs_of(plan, folder.log)
         self._specs: dict[str, Any] | None = None
         self._peers_changed = False
@@ -92,6 +94,7 @@ class Controller:
         self._beginning = Beginning(plan, self._members, bool(all_that_step))
         self._shown_failures: set[str] = set()
         self._looked = 0.0  # when all workers were last looked at
+        self._presence = Presence()
         self._failure: SrlError | None = None  # that the run ends with, after a checkpoint
         self._ending: float | None = None  # when workers that have not ended by then are killed
         self._interrupted_at = 0.0
@@ -111,7 +114,6 @@ class Controller:
         try:
             for member in self._members:
                 self._waiting.put(member)
-            self._last_round = time.monotonic()
             while not all(member.done for member in self._members):
                 self._round(stop, patient)
         finally:
@@ -149,9 +151,8 @@ class Controller:
     # ---- a round ----
 
     def _round(self, stop: Callable[[], bool], patient: Callable[[], bool]) -> None:
-        now, last = time.monotonic(), self._last_round
-        self._last_round = now
-        if now - last > _ABSENT_SECONDS:  # the workers were not silent, this process was
+        now = time.monotonic()
+        if self._presence.was_stopped():
             for member in self._members:
                 member.heard = now
         self._listen(max(0.0, self._looked + _ROUND_SECONDS - now))
@@ -263,17 +264,8 @@ class Controller:
     def _spawn(self, member: Member) -> None:
         gang = member.gang
         incarnation = max(gang.incarnation, 0 if gang.known else self._hosts.first_incarnation)
-        spec = WorkerSpec(
-            folder=str(self._folder.path),
-            fragment=member.fragment,
-            replica=member.replica,
-            number=member.number,
-            incarnation=incarnation,
-            resume=self._resume or incarnation > 0,
-            role=self._role,
-            transport=self._transport,
-            hooks=self._hooks.kinds,
-        )
+        place = member.fragment, member.replica, member.number, incarnation
+        spec = self._spec(*place, resume=self._resume or incarnation > 0)
         try:
             member.process = self._hosts.start(spec, member.log, accounts=member.gang.updates)
         except OSError as error:  # a full disk, or no more processes

@@ -17,11 +17,6 @@ class HookAnswers:
         self._hooks = hooks
         self._last: tuple[tuple[int, int], Message] | None = None
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The events at which there are hooks."""
-        return self._hooks.kinds
-
     def to(self, incarnation: int, event: Mapping[str, Any]) -> Message:
         """The answer to an event.
 

@@ -74,105 +74,118 @@ def train_in_processes(
         UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless
             it was shown.
     """
-    plan = experiment.settled_plan
-    # An engine that takes a host away sends SIGTERM: then the next controller goes on.
-    stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()), quiet=quiet)
-    limit = TimeLimit(experiment.minutes)
-    screen = _Screen(Display(experiment, stopping=lambda: stop.requested, quiet=quiet))
-    # Of several controllers on several hosts the latest counts: see RemoteHosts.
-    recording: contextlib.AbstractContextManager[End] = (
-        recording_end(folder) if hosts is None else contextlib.nullcontext(lambda code, *_: code)
-    )
-    with recording as end, logging_to(folder, WORKER), stop:
-        checkpoints = Checkpoints(folder.checkpoints)
-        if resume and (done := finished(experiment, checkpoints)):
-            screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
+    lead = _Lead(experiment, folder, resume, hosts, quiet)
+    with lead.recording() as end, logging_to(folder, WORKER), lead.stop:
+        if resume and (done := finished(experiment, Checkpoints(folder.checkpoints))):
+            lead.screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
-        screen.display.header(folder)
-        if hosts is None:
-            lacking = shortage(plan, len(os.sched_getaffinity(0)), len(machine_gpus()))
-            if lacking:
-                screen.say(f"{lacking}: workers share what there is")
-        hooks = Hooks(experiment, folder.path)
-        controller = Controller(
-            plan,
-            folder,
-            screen,
-            heartbeat_seconds=experiment.heartbeat_seconds,
-            resume=resume,
-            role=role,
-            transport=transport,
-            hosts=hosts,
-            hooks=hooks.asking,
-            all_that_step=why_all_that_step(experiment),
-        )
+        lead.show_beginning()
+        controller = lead.controller(role, transport)
         try:
-            with contextlib.closing(controller), contextlib.closing(screen.display):
-                _run(controller, experiment, folder, screen, stop, limit, here=hosts is None)
-            if hooks.failure is not None:
-                raise hooks.failure
+            lead.to_the_end(controller)
         except UserError:
-            if not resume and not screen.display.folder_shown and hosts is None:
+            if not resume and not lead.screen.display.folder_shown and hosts is None:
                 folder.discard()
             raise
         except Superseded as reason:  # the run has not failed
             logger.info("%s", reason)
-            screen.say(str(reason))
+            lead.screen.say(str(reason))
             return FAILED
         except Exception as error:
             end(FAILED, error)
             on_failure(error, folder, WORKER, "the run")
             return FAILED
-        code, text, reason = _ending(controller, experiment, folder, hooks, stop, limit)
-        screen.say(text)
+        code, text, reason = lead.ending(controller)
+        lead.screen.say(text)
         return end(code, reason)
 
 
-def _run(
-    controller: Controller,
-    experiment: Experiment,
-    folder: RunFolder,
-    screen: _Screen,
-    stop: Stop,
-    limit: TimeLimit,
-    *,
-    here: bool,
-) -> None:
-    """Runs the workers and the background processes to the end.
+class _Lead:
+    """A run as the process sees it that leads it."""
 
-    Unless all workers are `here`, each host looks at its own limits, and one of them evaluates.
-    """
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: RunFolder,
+        resume: bool,
+        hosts: Hosts | None,
+        quiet: bool,
+    ) -> None:
+        self._experiment, self._folder, self._resume = experiment, folder, resume
+        self._hosts, self._here = hosts, hosts is None
+        # An engine that takes a host away sends SIGTERM: then the next controller goes on.
+        self.stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()), quiet=quiet)
+        self._limit = TimeLimit(experiment.minutes)
+        display = Display(experiment, stopping=lambda: self.stop.requested, quiet=quiet)
+        self.screen = _Screen(display)
+        self._hooks = Hooks(experiment, folder.path)
 
-    def asked_to_stop() -> bool:
-        screen.look(controller)
-        return stop.requested or (limit.passed and controller.trained)
+    def recording(self) -> contextlib.AbstractContextManager[End]:
+        """Records the end; of several controllers on several hosts the latest counts."""
+        if self._here:
+            return recording_end(self._folder)
+        return contextlib.nullcontext(lambda code, *_: code)  # see RemoteHosts
 
-    if here:
-        expect_open_files(experiment.settled_plan, num_groups(experiment.settled_plan, experiment))
-    try:
-        with processes_beside(experiment, folder.path, screen.say, evaluates=here):
-            controller.run(asked_to_stop, patient=lambda: not stop.requested)
-    finally:
-        for line in controller.account():
-            screen.say(line)
+    def show_beginning(self) -> None:
+        """Shows the run, and what this machine lacks for it."""
+        self.screen.display.header(self._folder)
+        if self._here:
+            cores, gpus = len(os.sched_getaffinity(0)), len(machine_gpus())
+            if lacking := shortage(self._experiment.settled_plan, cores, gpus):
+                self.screen.say(f"{lacking}: workers share what there is")
 
+    def controller(self, role: str, transport: Transport) -> Controller:
+        """Makes the controller; see `train_in_processes`."""
+        return Controller(
+            self._experiment.settled_plan,
+            self._folder,
+            self.screen,
+            heartbeat_seconds=self._experiment.heartbeat_seconds,
+            resume=self._resume,
+            role=role,
+            transport=transport,
+            hosts=self._hosts,
+            hooks=self._hooks.asking,
+            all_that_step=why_all_that_step(self._experiment),
+        )
 
-def _ending(
-    controller: Controller,
-    experiment: Experiment,
-    folder: RunFolder,
-    hooks: Hooks,
-    stop: Stop,
-    limit: TimeLimit,
-) -> tuple[int, str, str]:
-    """Gives the exit code of a run without an error, the line that says so, and the reason."""
-    early = controller.interrupted or hooks.stopped
-    return ending_of(
-        folder,
-        finished=not early or bool(finished(experiment, Checkpoints(folder.checkpoints))),
-        by_hook=not controller.interrupted,
-        out_of_time=None if stop.requested else limit,
-    )
+    def to_the_end(self, controller: Controller) -> None:
+        """Runs the workers and the background processes, and closes the controller.
+
+        Unless all workers are here, each host looks at its own limits, and one of them evaluates.
+        """
+        experiment, plan = self._experiment, self._experiment.settled_plan
+        with contextlib.closing(controller), contextlib.closing(self.screen.display):
+            if self._here:
+                expect_open_files(plan, num_groups(plan, experiment))
+            try:
+                with processes_beside(
+                    experiment, self._folder.path, self.screen.say, evaluates=self._here
+                ):
+                    controller.run(
+                        lambda: self._asked_to_stop(controller),
+                        patient=lambda: not self.stop.requested,
+                    )
+            finally:
+                for line in controller.account():
+                    self.screen.say(line)
+        if self._hooks.failure is not None:
+            raise self._hooks.failure
+
+    def _asked_to_stop(self, controller: Controller) -> bool:
+        self.screen.look(controller)
+        return self.stop.requested or (self._limit.passed and controller.trained)
+
+    def ending(self, controller: Controller) -> tuple[int, str, str]:
+        """Gives the exit code of a run without an error, a line about it, and the reason."""
+        early = controller.interrupted or self._hooks.stopped
+        checkpoints = Checkpoints(self._folder.checkpoints)
+        return ending_of(
+            self._folder,
+            finished=not early or bool(finished(self._experiment, checkpoints)),
+            by_hook=not controller.interrupted,
+            out_of_time=None if self.stop.requested else self._limit,
+        )
 
 
 class _Screen:

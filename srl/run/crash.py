@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from srl.system.child_process import DUMP_SIGNAL, child_command, crash_place, process_state
+from srl.system.child_process import DUMP_SIGNAL, child_command, crash_place
+from srl.system.supervised import process_state
 
 _ROUND_SECONDS = 1.0
 _GOODBYE = b"\0the process ends in good order\0"

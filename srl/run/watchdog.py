@@ -15,11 +15,11 @@ from srl.loop.stage import Stage
 from srl.run.terminal import INTERRUPTED, PATIENCE_SECONDS, Stop, write_line
 from srl.system.child_process import innermost_frames
 from srl.system.cpu_progress import CpuProgress
+from srl.system.supervised import Presence
 
 COMPILE_SECONDS = 300.0
 """The time that compiling may take without any computing before it is reported."""
 _ROUND_SECONDS, _SPARE_SECONDS = 1.0, 6.0
-_ABSENT_SECONDS = 5.0  # between two rounds: this process itself was stopped
 
 
 class Watchdog:
@@ -84,14 +84,13 @@ class Watchdog:
         self._thread.join()
 
     def _look(self) -> None:
-        named, last, computed = None, time.monotonic(), 0.0
+        named, computed, presence = None, 0.0, Presence()
         every = min(_ROUND_SECONDS, self._limit / 4)
         while not self._ended.wait(every):
             since, stage = self._alive, self._stage
             now = time.monotonic()
-            if now - last > _ABSENT_SECONDS + every:
+            if presence.was_stopped():
                 self._alive = since = now
-            last = now
             compiles = stage is Stage.COMPILING
             if self._cpu.computes() and compiles:
                 computed = now

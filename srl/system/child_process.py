@@ -1,4 +1,4 @@
-"""Child processes: their start, their ends, and the stacks that they leave."""
+"""Child processes: their start, and the stacks that they leave."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 from srl.core.errors import PACKAGE, is_own
 from srl.system.lasting_output import keep_output
@@ -20,17 +18,10 @@ from srl.system.xla_log import quiet_xla
 
 DUMP_SIGNAL = signal.SIGRTMIN + 8
 """The signal by which a process is asked for its stacks; unlikely to be used by a simulator."""
+own_dump = -1
+"""The descriptor that this process' stacks are written into; -1 if there is none."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _RESET_HANDLER = -(1 << 31)  # SA_RESETHAND, as a C int
-_STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "waiting for a device",
-    "Z": "dead",
-    "T": "stopped by a signal (SIGCONT makes it go on)",
-    "t": "stopped by a debugger",
-}
-
 _CHILD = """
 import sys
 sys.path[:] = sys.argv[1].split("\\n")
@@ -70,6 +61,7 @@ def child_command(
     ignores_termination: bool = False,
     dies_with_parent: bool = False,
     dump: int = -1,
+    nice: int = 0,
 ) -> list[str]:
     """The command of a process that looks for modules where this one does, and nowhere else.
 
@@ -81,11 +73,12 @@ def child_command(
         ignores_termination: Whether SIGTERM does nothing to it; it still ends what it starts.
         dies_with_parent: See `die_with`. The parent is the thread that starts the process.
         dump: See `dump_stacks_into`; none if negative.
+        nice: See `lower_priority`, which it calls before it loads anything.
     """
     path = "\n".join(entry for entry in sys.path if isinstance(entry, str))
     code = _IGNORE_TERMINATION * ignores_termination + _CHILD
     code = _IGNORE_INTERRUPTS * ignores_interrupts + code
-    settings = json.dumps([os.getpid() if dies_with_parent else 0, dump])
+    settings = json.dumps([os.getpid() if dies_with_parent else 0, dump, nice])
     return [sys.executable, "-P", *options, "-c", code, path, settings, module, *arguments]
 
 
@@ -93,13 +86,17 @@ def begin() -> None:
     """Does what `child_command` has written: the whole of a process."""
     settings, module, *arguments = sys.argv[2:]
     del sys.argv[1:]  # simulators may look at it, too
-    parent, dump = json.loads(settings)
+    parent, dump, nice = json.loads(settings)
     keep_output()
     quiet_xla()
     if parent:
         die_with(parent)
     if dump >= 0:
         dump_stacks_into(dump)
+    if nice:
+        from srl.system.background.priority import lower_priority
+
+        lower_priority(nice)
     sys.exit(importlib.import_module(module).main(arguments))
 
 
@@ -137,35 +134,12 @@ def die_of_the_second(number: int) -> None:
 
 
 def dump_stacks_into(fd: int) -> None:
-    """Lets `python_stack` ask this process, and has a crash leave its stack in `fd`."""
+    """Writes all stacks into `fd` at `DUMP_SIGNAL` and in a crash."""
+    global own_dump
+    own_dump = fd
+    os.set_inheritable(fd, False)
     faulthandler.enable(fd)
     faulthandler.register(DUMP_SIGNAL, fd)
-
-
-def python_stack(pid: int, dump: int, seconds: float = 1.0) -> str:
-    """The Python stack of a process, if it can still write it; a stopped one cannot.
-
-    Args:
-        pid: Of a process that called `dump_stacks_into`.
-        dump: A descriptor of the same file.
-        seconds: The longest time to wait.
-    """
-    before = os.fstat(dump).st_size
-    with suppress(ProcessLookupError):
-        os.kill(pid, DUMP_SIGNAL)
-    deadline = time.monotonic() + seconds
-    size = before
-    while time.monotonic() < deadline:
-        time.sleep(0.02)
-        last, size = size, os.fstat(dump).st_size
-        if size == last > before:
-            break
-    return os.pread(dump, size - before, before).decode(errors="replace").strip()
-
-
-def crash_dump(dump: int) -> str:
-    """All that was written; the cause of a dead process' end comes last."""
-    return os.pread(dump, os.fstat(dump).st_size, 0).decode(errors="replace").strip()
 
 
 _POOLS = f"{PACKAGE}pools{os.sep}"
@@ -206,26 +180,3 @@ def crash_place(dump: str) -> str:
     """Why a process crashed, by faulthandler's dump, and where; empty without a dump."""
     reason = dump.partition("\n")[0]
     return dump and f"{reason}; it was here:\n{innermost_frames(dump)}"
-
-
-def process_state(pid: int) -> str:
-    """Describes whether a process runs, sleeps or is stopped."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            letter = file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return "gone"
-    return _STATES.get(letter, letter)
-
-
-def ending(code: int) -> str:
-    """Describes how a process ended.
-
-    Args:
-        code: Its exit code; minus the signal's number where it was killed.
-    """
-    if code >= 0:
-        return f"exited with code {code}"
-    with suppress(ValueError):
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"was killed by signal {-code}"

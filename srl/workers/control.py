@@ -112,6 +112,51 @@ class Drained(SrlError):
     """The worker was asked to end before it had begun."""
 
 
+class MainLoop:
+    """A worker's main loop: its stage, its counters and its signs of life."""
+
+    def __init__(self) -> None:
+        self._alive, self._longest = time.monotonic(), 0.0
+        self._stage, self._cpu = Stage.STARTING, CpuProgress()
+        self._counters: dict[str, float] = {}
+        self._first_counters: dict[str, float] = {}
+
+    def alive(self, **counters: float) -> None:
+        """Marks the loop as alive; counters stay as they were last given."""
+        now = time.monotonic()
+        silent = now - self._alive
+        if silent > self._longest and any(self._grown().values()):
+            self._longest = silent
+        self._alive = now
+        self._first_counters = {**counters, **self._first_counters}
+        self._counters = {**self._counters, **counters}
+
+    def enter(self, stage: Stage) -> None:
+        """Marks the loop as alive, in this stage."""
+        self._stage, self._alive = stage, time.monotonic()
+
+    def beat(self, now: float, *, draining: bool) -> dict[str, Any]:
+        """Gives what `ControlMessage.BEAT` has of the loop; marks it alive if a compiler computes.
+
+        Args:
+            now: Of the monotonic clock.
+            draining: True if the worker is to end.
+        """
+        grown = self._grown()
+        if self._cpu.computes() and self._stage == Stage.COMPILING:
+            self._alive = now
+        state = "starting"
+        if self._stage == Stage.STEPPING or any(grown.values()):
+            state = "draining" if draining else "running"
+        values: dict[str, Any] = {"state": state, "stage": self._stage, "grown": grown}
+        if "updates" in self._counters:
+            values["updates"] = int(self._counters["updates"])
+        return {**values, "idle": now - self._alive, "longest": self._longest}
+
+    def _grown(self) -> dict[str, float]:
+        return {name: n - self._first_counters[name] for name, n in self._counters.items()}
+
+
 class Control:
     """A worker's end of its connection to the controller, in a thread of its own.
 
@@ -139,11 +184,8 @@ class Control:
         self._changed = threading.Condition()
         self._start: Start | None = None
         self._answers: dict[int, dict[str, Any]] = {}  # by the event's number
-        self._alive, self._longest = time.monotonic(), 0.0
-        self._stage = Stage.STARTING
-        self._cpu = CpuProgress()
-        self._counters: dict[str, float] = {}
-        self._first_counters: dict[str, float] = {}
+        self.main_loop = MainLoop()
+        """The worker's main loop, of which beats report."""
         self._closing = False
         self._thread = threading.Thread(target=self._talk, name="control", daemon=True)
         self._thread.start()
@@ -152,20 +194,6 @@ class Control:
         """Sends the controller a message."""
         self._outgoing.append(pack(kind, values))
         os.eventfd_write(self._wake, 1)
-
-    def alive(self, counters: dict[str, float]) -> None:
-        """Marks the main loop as alive; counters stay as they were last given."""
-        now = time.monotonic()
-        silent = now - self._alive
-        if silent > self._longest and any(self._grown().values()):
-            self._longest = silent
-        self._alive = now
-        self._first_counters = {**counters, **self._first_counters}
-        self._counters = {**self._counters, **counters}
-
-    def enter(self, stage: Stage) -> None:
-        """Marks the main loop as alive, in this stage."""
-        self._stage, self._alive = stage, time.monotonic()
 
     def wait_for_start(self) -> Start:
         """Waits until the worker is to begin.
@@ -205,7 +233,7 @@ class Control:
                         return self._answers.pop(number)
                 if self.hurried.is_set():
                     return {"stop": False, "settings": {}}
-                self.alive({})
+                self.main_loop.alive()
 
     def close(self) -> None:
         """Sends the messages that are left, and closes the connection."""
@@ -224,7 +252,8 @@ class Control:
                 now = time.monotonic()
                 if now >= beat:
                     beat = now + BEAT_SECONDS
-                    self._beat(now)
+                    values = self.main_loop.beat(now, draining=self.stopping.is_set())
+                    self.send(ControlMessage.BEAT, {**values, "seconds": self.busy.take()})
                 while self._outgoing:
                     self._connection.send(self._outgoing.popleft())
                 poll.poll(1000 * (beat - now))
@@ -239,23 +268,6 @@ class Control:
         except Exception:  # without its beats it would be taken for hanging
             logger.exception("this worker cannot listen to the controller any more, so it ends")
             os._exit(1)
-
-    def _beat(self, now: float) -> None:
-        grown = self._grown()
-        if self._cpu.computes() and self._stage == Stage.COMPILING:
-            self._alive = now
-        state = "starting"
-        if self._stage == Stage.STEPPING or any(grown.values()):
-            state = "draining" if self.stopping.is_set() else "running"
-        idle = {"idle": now - self._alive, "longest": self._longest}
-        progress = {"grown": grown, "seconds": self.busy.take()}
-        values = {"state": state, "stage": self._stage, **idle, **progress}
-        if "updates" in self._counters:
-            values["updates"] = int(self._counters["updates"])
-        self._outgoing.append(pack(ControlMessage.BEAT, values))
-
-    def _grown(self) -> dict[str, float]:
-        return {name: n - self._first_counters[name] for name, n in self._counters.items()}
 
     def _take(self, message: Message) -> None:
         with self._changed:

@@ -99,11 +99,11 @@ class WorkerContext:
                 done something: from now on it is watched for hanging, and earlier deaths are
                 forgiven.
         """
-        self._control.alive(counters)
+        self._control.main_loop.alive(**counters)
 
     def stage(self, stage: Stage) -> None:
         """Reports in which stage the worker is; from STEPPING on it is watched for hanging."""
-        self._control.enter(stage)
+        self._control.main_loop.enter(stage)
 
     def on_seconds(self, add: Callable[[SecondsByKind], None]) -> None:
         """Calls `add`, in another thread, with what other workers spend their time on."""

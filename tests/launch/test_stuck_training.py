@@ -11,7 +11,7 @@ from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.launch.local import train
 from srl.run.folder import create_run
-from srl.system import child_process
+from srl.system.supervised import process_state
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -52,7 +52,7 @@ def test_a_run_that_was_stopped_for_longer_than_the_limit_shows_no_stacks(tmp_pa
         program.wait_for("updates 2/9")
         stop(program.process.pid, number)
         stopped = time.monotonic()
-        wait(lambda: child_process.process_state(program.process.pid).startswith("stopped"))
+        wait(lambda: process_state(program.process.pid).startswith("stopped"))
         wait(lambda: time.monotonic() > stopped + 9)  # 0.5 s, and 6 s to spare
         os.killpg(program.process.pid, signal.SIGCONT)
         code, _, errors = program.end()

@@ -30,21 +30,21 @@ def beats():
 
 def test_a_worker_that_is_to_stop_while_it_compiles_has_not_begun_its_work(beats):
     control, arriving = beats
-    control.enter(Stage.COMPILING)
+    control.main_loop.enter(Stage.COMPILING)
     control.stopping.set()
     beat = next(beat for beat in arriving if beat["stage"] == Stage.COMPILING)
     assert beat["state"] == "starting"
-    control.enter(Stage.STEPPING)
+    control.main_loop.enter(Stage.STEPPING)
     assert next(beat for beat in arriving if beat["state"] != "starting")["state"] == "draining"
 
 
 def test_a_compiler_that_computes_shows_progress_in_beats(beats):
     control, arriving = beats
-    control.enter(Stage.COMPILING)
+    control.main_loop.enter(Stage.COMPILING)
     end = time.monotonic() + 2.5
     while time.monotonic() < end:
         pass
-    control.enter(Stage.STEPPING)
+    control.main_loop.enter(Stage.STEPPING)
     idle = []
     for beat in arriving:
         if beat["stage"] == Stage.STEPPING:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from srl.core.errors import RunError
 from srl.dataflow.plan import Plan
 from srl.launch.hosts.hosts import ThisHost, WorkerMessage
-from srl.launch.hosts.worker_process import WorkerProcess
+from srl.system.supervised import Child
 from srl.workers.control import ControlMessage, unpack
 from srl.workers.worker_spec import WorkerSpec
 
@@ -65,7 +65,7 @@ class WatchedHost(ThisHost):
 
     def start(
         self, spec: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
-    ) -> WorkerProcess:
+    ) -> Child:
         """Starts a worker; see `ThisHost`."""
         process = super().start(spec, log, accounts=accounts, slot=slot)
         self._pids[spec.name], self._names[spec.number] = process.pid, spec.name

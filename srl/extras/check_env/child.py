@@ -7,7 +7,6 @@ import faulthandler
 import json
 import os
 import select
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,8 @@ from typing import Any
 
 from srl.core.errors import RunError, UserError, formatted
 from srl.extras.check_env.report import Finding, Settings
-from srl.system.child_process import child_command, crash_dump, ending, innermost_frames
-from srl.system.started import Offspring
+from srl.system import child_process
+from srl.system.supervised import Child, Ended
 
 _MAKING_SECONDS = 60.0  # that making an environment may take, if --seconds is not more
 _SILENT_SECONDS = 10.0  # of a check, before it is shown that it goes on
@@ -31,21 +30,19 @@ def findings_of_child(settings: Settings) -> Iterator[Finding]:
         UserError: If there is no such environment.
         RunError: If the checks themselves failed.
     """
-    dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
     results, theirs = os.pipe()
-    arguments = json.dumps([dump, theirs, dataclasses.asdict(settings)])
-    offspring = Offspring()
-    process = offspring.start(
-        child_command("srl.extras.check_env.child", arguments, dies_with_parent=True, dump=dump),
-        stdin=subprocess.DEVNULL,
+    child = Child(
+        "srl.extras.check_env.child",
+        json.dumps([theirs, dataclasses.asdict(settings)]),
         stdout=2,  # what the environment prints is no finding
-        pass_fds=(dump, theirs),
+        pass_fds=(theirs,),
+        dies_with_parent=True,
     )
     os.close(theirs)
-    try:
+    with child, os.fdopen(results, "rb"):
         check, silent = "making", ""
         patience = min(_SILENT_SECONDS, _CALLS_OF_A_CHECK * settings.seconds)
-        for kind, content in _messages(results, process.pid, patience):
+        for kind, content in _messages(results, child.pidfd, patience):
             if kind == "check":
                 check = content
             elif kind == "silence":
@@ -62,12 +59,7 @@ def findings_of_child(settings: Settings) -> Iterator[Finding]:
                 return
             else:
                 raise (UserError if kind == "user" else RunError)(content)
-        yield Finding("survival", "mend", _verdict(check, process.wait(), crash_dump(dump)))
-    finally:
-        offspring.end()
-        process.wait()
-        os.close(results)
-        os.close(dump)
+        yield Finding("survival", "mend", _verdict(check, child.reap()))
 
 
 def _making_seconds(seconds: float) -> float:
@@ -75,41 +67,37 @@ def _making_seconds(seconds: float) -> float:
     return max(_MAKING_SECONDS, _CALLS_OF_A_CHECK * seconds)
 
 
-def _messages(results: int, pid: int, patience: float) -> Iterator[tuple[str, Any]]:
+def _messages(results: int, pidfd: int, patience: float) -> Iterator[tuple[str, Any]]:
     """Reads the process's messages until it ends, without a wait for others that hold the pipe.
 
     Each time that nothing has come for `patience` seconds, there is a message "silence".
     """
     os.set_blocking(results, False)
-    pidfd = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(results, select.POLLIN)
     poll.register(pidfd, select.POLLIN)
     data, ended = b"", False
-    try:
-        while not ended:
-            if not (came := poll.poll(1000 * patience)):
-                yield "silence", None
-            ended = any(fd == pidfd for fd, _ in came)
-            with suppress(BlockingIOError):
-                while part := os.read(results, 1 << 16):
-                    data += part
-                ended = True
-            *lines, data = data.split(b"\n")
-            yield from (tuple(json.loads(line)) for line in lines)
-    finally:
-        os.close(pidfd)
+    while not ended:
+        if not (came := poll.poll(1000 * patience)):
+            yield "silence", None
+        ended = any(fd == pidfd for fd, _ in came)
+        with suppress(BlockingIOError):
+            while part := os.read(results, 1 << 16):
+                data += part
+            ended = True
+        *lines, data = data.split(b"\n")
+        yield from (tuple(json.loads(line)) for line in lines)
 
 
-def _verdict(check: str, code: int, dump: str) -> str:
+def _verdict(check: str, ended: Ended) -> str:
     """Describes the end of a process that had not finished its checks."""
-    stack = innermost_frames(dump)
-    if dump.startswith("Timeout"):
+    stack = child_process.innermost_frames(ended.dump)
+    if ended.dump.startswith("Timeout"):
         return (
             f"in the check of {check} a call of the environment did not return; if it may take "
             f"longer, give more --seconds; it was here:\n{stack}"
         )
-    text = f"in the check of {check} the environment's process {ending(code)}"
+    text = f"in the check of {check} the environment's process {ended.how}"
     return f"{text}; it was here:\n{stack}" if stack else text
 
 
@@ -120,20 +108,18 @@ def main(arguments: Sequence[str]) -> None:
     """Checks an environment and sends what is found.
 
     Args:
-        arguments: In JSON, descriptors of the file for the stack of a crash or hang and of the
-            pipe for findings, and the settings.
+        arguments: In JSON, the descriptor of the pipe for findings, and the settings.
     """
     from srl.extras.check_env.checks import findings
 
     def send(kind: str, content: Any) -> None:
         os.write(results, json.dumps([kind, content]).encode() + b"\n")
 
-    dump, results, settings = json.loads(arguments[0])
-    for fd in (dump, results):
-        os.set_inheritable(fd, False)
+    results, settings = json.loads(arguments[0])
+    os.set_inheritable(results, False)
     try:
         compiles = settings["env"].startswith("jax:")
-        with closing(_Alarm(dump, settings["seconds"], compiles)) as alarm:
+        with closing(_Alarm(settings["seconds"], compiles)) as alarm:
             for found in findings(Settings(**settings), alarm):
                 if isinstance(found, str):
                     send("check", found)
@@ -155,9 +141,9 @@ class _Alarm:
     keeps the interpreter to itself is found too.
     """
 
-    def __init__(self, dump: int, seconds: float, compiles: bool) -> None:
+    def __init__(self, seconds: float, compiles: bool) -> None:
         """Sets no alarm yet; where any call may compile it has as long as making has."""
-        self._dump, self._seconds, self._compiles = dump, seconds, compiles
+        self._seconds, self._compiles = seconds, compiles
         self._armed, self._limit = 0.0, 0.0
 
     def __call__(self, making: bool = False) -> None:
@@ -167,7 +153,7 @@ class _Alarm:
         slack = min(1.0, limit / 4)  # arming takes longer than a quick step
         if limit != self._limit or now - self._armed > slack:
             self._armed, self._limit = now, limit
-            faulthandler.dump_traceback_later(limit + slack, exit=True, file=self._dump)
+            faulthandler.dump_traceback_later(limit + slack, exit=True, file=child_process.own_dump)
 
     def close(self) -> None:
         faulthandler.cancel_dump_traceback_later()

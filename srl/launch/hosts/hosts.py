@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 from srl.core.errors import RunError, UserError
 from srl.dataflow.plan import Plan
 from srl.launch.hosts.resources import shares
-from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.streams import JOINED, LEFT, Identity, Listener, Message, Peer, listen
 from srl.system.compilation import cache_environment
 from srl.system.gpus import machine_gpus
 from srl.system.shared_memory import available_bytes
+from srl.system.supervised import Child, Ended
 from srl.workers.control import CONTROLLER, LIMIT_BYTES
 from srl.workers.worker_spec import WorkerSpec
 
@@ -57,8 +57,8 @@ class Process(Protocol):
     def kill(self) -> None:
         """Kills the process and what it has started."""
 
-    def reap(self) -> tuple[int, str, str]:
-        """Its exit code, a description of its end, and the stack of a crash if it is known."""
+    def reap(self) -> Ended:
+        """Its end, for which it may wait."""
         ...
 
 
@@ -166,7 +166,7 @@ class ThisHost(Hosts):
 
     def start(
         self, spec: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
-    ) -> WorkerProcess:
+    ) -> Child:
         """Starts a worker on a share of the machine: by default on that of its replica."""
         share = self._shares[spec.fragment, spec.replica if slot is None else slot]
         spec = replace(
@@ -176,7 +176,17 @@ class ThisHost(Hosts):
             cores=share.cores if self._pinned else (),
             ledger=self.ledger.fd if accounts else -1,
         )
-        return WorkerProcess(spec, log, {**share.environment, **cache_environment()})
+        with log.open("ab") as output:
+            return Child(
+                "srl.workers.main",
+                spec.to_json(),
+                environment={**share.environment, **cache_environment()},
+                stdout=output,
+                stderr=output,
+                pass_fds=[spec.ledger] if accounts else [],
+                options=["-u"],  # what a process that is killed has written is in its log
+                dies_with_parent=True,
+            )
 
     def receive(self, timeout: float) -> WorkerMessage | None:
         """The next message; None after `timeout` seconds without one."""

@@ -34,6 +34,7 @@ from srl.run.status import (
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
 from srl.streams.transport.keys import keys_of
+from srl.system.supervised import Ended, Presence
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack
 from srl.workers.message_schemas import checked_values
 from srl.workers.worker_spec import WorkerSpec
@@ -43,7 +44,6 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 15.0
 _LOOK_SECONDS = 0.5  # between two looks at all hosts: there may be thousands
 _NOTE_SECONDS = 2.0  # between two records of the account of unrolls
-_ABSENT_SECONDS = 5.0  # between two looks: this process was stopped, and not the hosts
 _MOST_INCARNATIONS = 1 << 12  # that one controller starts
 _RETURN_SECONDS = 8.0  # for hosts to find a controller that was started again
 
@@ -88,7 +88,7 @@ class RemoteProcess:
         self.host, self.key = host, key
         self.reported_state = "running"
         self._hosts = hosts
-        self._end: dict[str, Any] | None = None
+        self._end: Ended | None = None
         self.unwanted = False
         """True if it is to be killed."""
 
@@ -99,7 +99,7 @@ class RemoteProcess:
 
     def end(self, how: str, code: int = -9, dump: str = "", stack: str = "") -> None:
         """Notes that it has ended, or is given up."""
-        self._end = self._end or {"code": code, "how": how, "dump": f"{dump}\n{stack}".strip()}
+        self._end = self._end or Ended(code, how, f"{dump}\n{stack}".strip())
 
     def state(self) -> str:
         """Describes whether it runs, sleeps or is stopped."""
@@ -116,10 +116,9 @@ class RemoteProcess:
         values = {"number": number, "incarnation": incarnation}
         self._hosts.send_to_host(self.host, HostMessage.KILL, values)
 
-    def reap(self) -> tuple[int, str, str]:
-        """Its exit code, a description of its end, and its stack."""
-        end = self._end or {"code": -9, "how": "was killed", "dump": ""}
-        return end["code"], end["how"], end["dump"]
+    def reap(self) -> Ended:
+        """Its end."""
+        return self._end or Ended(-9, "was killed", "")
 
 
 class RemoteHosts(Hosts):
@@ -145,7 +144,7 @@ class RemoteHosts(Hosts):
         """
         self._lease_seconds, self._expected = lease_seconds, expected or {}
         self._publisher, self._published_at = publisher, ""
-        self._looked = 0.0  # at all hosts
+        self._looked, self._presence = 0.0, Presence()  # at all hosts
         self._relays: list[Host] = []  # as the tree has them
         self._relays_changed = False
         keys = keys_of(folder.path)
@@ -389,9 +388,9 @@ class RemoteHosts(Hosts):
         now = time.monotonic()
         if now < self._looked + _LOOK_SECONDS:
             return
-        absent, self._looked = now > self._looked + _ABSENT_SECONDS, now
+        self._looked = now
         self._note_unrolls(now)
-        self._beat(now, absent)
+        self._beat(now, absent=self._presence.was_stopped())
         for sender, host in list(self._hosts.items()):
             if host.peer is None and now > host.lost_at + self._lease_seconds:
                 for process in host.processes.values():

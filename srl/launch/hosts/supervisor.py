@@ -34,7 +34,6 @@ from srl.launch.hosts.messages import (
 )
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS
 from srl.launch.hosts.resources import expect_open_files
-from srl.launch.hosts.worker_process import WorkerProcess
 from srl.loop.wiring import server, streams_of
 from srl.record.run_record import find_run, read_config, srl_version
 from srl.run.folder import recorded_experiment
@@ -43,6 +42,7 @@ from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Messag
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.relay import Relay
 from srl.streams.transport.keys import keys_of
+from srl.system.supervised import Child
 from srl.workers.control import LIMIT_BYTES, ControlMessage, pack, unpack
 from srl.workers.worker_spec import WorkerSpec
 
@@ -68,7 +68,7 @@ class _Worker:
     spec: WorkerSpec
     slot: int
     accounts: bool
-    process: WorkerProcess
+    process: Child
     connected: bool = False
     begun: bool = False
     stack: str = ""

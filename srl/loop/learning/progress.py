@@ -6,7 +6,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Progress:
             action_repeat: Steps that a timestep stands for.
         """
         self._action_repeat = action_repeat
-        self.env_steps = self.agent_steps = self.updates = 0
+        self.env_steps = self.updates = 0
         self.epoch = 0
         self.losses: Metrics = {}
         """Sums since the last report, by policy; they are added up where learning is compiled."""
@@ -53,12 +53,17 @@ class Progress:
         """Counts matches against past versions, where these are played."""
         self._staleness = _Staleness()
         self._agents = len(specs.agents)
-        self._updates_reported = 0
+        self._reported = _Reported()
         self.restart_clock()
 
     def begin_losses(self, zeros: Metrics) -> None:
         """Takes the losses' sums before the first update, which are those after a report, too."""
         self.losses = self._no_losses = zeros
+
+    @property
+    def agent_steps(self) -> int:
+        """Steps of all agents of the environments."""
+        return self.env_steps * self._agents
 
     @property
     def counts(self) -> dict[str, int]:
@@ -73,7 +78,8 @@ class Progress:
 
     def restart_clock(self) -> None:
         """Lets the time until the next report begin now."""
-        self._last_report = (time.perf_counter(), self.env_steps)
+        now, steps = time.perf_counter(), self.env_steps
+        self._reported = self._reported._replace(time=now, env_steps=steps)
         self._take_shares()
 
     def spend(self, worker: str, activity: str, seconds: float) -> None:
@@ -82,9 +88,7 @@ class Progress:
 
     def count_steps(self, timesteps: Timestep) -> None:
         """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
-        steps = timesteps.episode_length.size * self._action_repeat * self.replicas
-        self.env_steps += steps
-        self.agent_steps += steps * self._agents
+        self.env_steps += timesteps.episode_length.size * self._action_repeat * self.replicas
         self.episodes_lost += int(np.count_nonzero(timesteps.lost))
         opponents = self.opponents
         present = None if opponents is None else opponents.count(timesteps, self.updates)
@@ -108,9 +112,9 @@ class Progress:
             RunError: If training has diverged.
         """
         self.check()
-        since, steps = self._last_report
+        since, steps, _ = self._reported
         self.restart_clock()
-        elapsed = max(self._last_report[0] - since, 1e-9)
+        elapsed = max(self._reported.time - since, 1e-9)
         report = {
             "env_steps": self.env_steps,
             "agent_steps": self.agent_steps,
@@ -125,7 +129,7 @@ class Progress:
             **{f"time/{kind}/{a}": x for kind, own in self._shares.items() for a, x in own.items()},
             "bottleneck": bottleneck(self._shares),
         }
-        self._updates_reported = self.updates
+        self._reported = self._reported._replace(updates=self.updates)
         self.losses = self._no_losses
         return report
 
@@ -155,7 +159,7 @@ class Progress:
 
     def _mean_losses(self) -> dict[str, float]:
         """Means over the updates since the last report."""
-        updates = max(self.updates - self._updates_reported, 1)
+        updates = max(self.updates - self._reported.updates, 1)
         means: dict[str, float] = {}
         for policy, losses in jax.device_get(self.losses).items():
             prefix = "loss/" if len(self.losses) == 1 else f"loss/{policy}/"
@@ -164,27 +168,28 @@ class Progress:
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
-        counts = (
-            self.epoch,
-            self.updates,
-            self.env_steps,
-            self.agent_steps,
-            self._updates_reported,
-        )
+        done = self.updates, self.env_steps, self.agent_steps
         return {
             "episodes": self.episodes.state(),
             "losses": self.losses,
-            "counts": np.array(counts),
+            "counts": np.array((self.epoch, *done, self._reported.updates)),
         }
 
     def restore(self, state: Mapping[str, Tree]) -> None:
         """Goes on from a saved state, in the next epoch."""
         self.episodes.restore(state["episodes"])
         self.losses = state["losses"]
-        epoch, *counts = (int(count) for count in state["counts"])
-        self.updates, self.env_steps, self.agent_steps, self._updates_reported = counts
-        self.epoch = epoch + 1
+        epoch, self.updates, self.env_steps, _, reported = (int(n) for n in state["counts"])
+        self.epoch, self._reported = epoch + 1, _Reported(updates=reported)
         self.restart_clock()
+
+
+class _Reported(NamedTuple):
+    """The moment of the last report; the time may be that of a later start."""
+
+    time: float = 0.0
+    env_steps: int = 0
+    updates: int = 0
 
 
 class _Staleness:

@@ -70,6 +70,54 @@ _SEEDS = 2**31
 """Simulators in C++ take no larger seeds."""
 
 
+class _Masks:
+    """Masks of allowed actions, as parts of observations or in infos."""
+
+    def __init__(self, action: gymnasium.Space, num_envs: int, *, observed: bool) -> None:
+        self.action, self.observed = action, observed
+        self.added = False
+        """True if infos have them, so that they are added to observations."""
+        self._num_envs = num_envs
+        self._latest: np.ndarray | None = None  # int8 [N, n]
+
+    def joined(self, observation: Tree, info: Any, call: str, envs: Any) -> Tree:
+        """Gives the observations with the masks in infos, if these have them.
+
+        Raises:
+            InvalidOutput: If there are masks though there were none when the environment was made.
+        """
+        if self.added:
+            if self._latest is None:
+                self._latest = self.of({})
+            self._latest[envs] = self.of(info)[envs]
+            return _with_masks(observation, self._latest)
+        if info and not self.observed:
+            expect_no_mask(info, call, self.action)
+        return observation
+
+    def of(self, info: Mapping[str, Any]) -> np.ndarray:
+        """The masks in infos, which allow every action where there is none: int8 [N, n]."""
+        masks = np.ones((self._num_envs, num_choices(self.action)), np.int8)
+        if MASK in info:
+            given = info[MASK]
+            there = info.get(f"_{MASK}", np.ones(self._num_envs, bool))
+            for env in np.flatnonzero(_array(there)):
+                own = given[env]
+                masks[env] = flat_mask(own if isinstance(own, tuple | list) else _array(own))
+        return masks
+
+    def allow(self, actions: Tree, envs: np.ndarray, observation: Tree) -> None:
+        """Replaces the actions of some environments by allowed ones, where masks are observed."""
+        if not (self.added or self.observed):
+            return
+        given = observation[MASK]
+        masks = np.concatenate(given, axis=1) if isinstance(given, tuple) else given
+        counts = choice_counts(self.action).reshape(-1)
+        parts = np.split(masks[envs] != 0, np.cumsum(counts)[:-1], axis=1)
+        first = np.stack([part.argmax(axis=1) for part in parts], axis=1)
+        actions[envs] = first.reshape(actions[envs].shape) + limits(self.action)[0]
+
+
 class VectorEnvPool(PythonPool):
     """A pool of the environments of one `gymnasium.vector.VectorEnv`, stepped in this process.
 
@@ -111,8 +159,6 @@ class VectorEnvPool(PythonPool):
         self._asked = np.zeros(num_envs, bool)  # to be reset because the caller wants it
         self._asked_seed: int | None = None
         self._last_given: Any = None
-        if self._adds_mask:
-            self._allowed = np.ones((num_envs, num_choices(self._action)), np.int8)
         self._begin(specs, empty_control(specs, num_envs, steppers=1))
         self._episodes = Episodes(self._control, 0, num_envs)
 
@@ -126,15 +172,15 @@ class VectorEnvPool(PythonPool):
         space = _space_of(self._env, "single_observation_space", self.name)
         observed = observed_space(space, self.name)
         check_mask(observed, action, self.name)
-        self._action, self._observes_mask, self._adds_mask = action, has_mask(observed), False
+        self._masks = masks = _Masks(action, self.num_envs, observed=has_mask(observed))
         self._metrics = metric_names(self._env, self._chosen, self.name)
-        if has_choices(action) and not self._observes_mask:
+        if has_choices(action) and not masks.observed:
             try:
-                self._adds_mask = MASK in self._env.reset(seed=0)[1]
+                masks.added = MASK in self._env.reset(seed=0)[1]
             except (Exception, SystemExit) as error:
                 raise RunError(f"{self.name}: reset raised {described(error)}") from error
         return Specs(
-            observation=with_mask(observed, action) if self._adds_mask else observed,
+            observation=with_mask(observed, action) if masks.added else observed,
             action=action,
             agents=("agent",),
             statistics=self._metrics,
@@ -229,7 +275,7 @@ class VectorEnvPool(PythonPool):
             if self._mode is AutoresetMode.DISABLED:
                 given = self._env.reset(options={"reset_mask": over.copy()})
                 self._observation(*_pair(given), "reset", over)
-            self._allow(actions, over)
+            self._masks.allow(actions, over, self._last_given)
         given = self._env.step(actions)
         if not isinstance(given, tuple) or len(given) != 5:
             raise InvalidOutput(
@@ -259,17 +305,6 @@ class VectorEnvPool(PythonPool):
             rows.terminated[over] = rows.truncated[over] = False
             self._reset_where(over, rows)
 
-    def _allow(self, actions: Tree, envs: np.ndarray) -> None:
-        """Replaces the actions of some environments by allowed ones, where masks are given."""
-        if not (self._adds_mask or self._observes_mask):
-            return
-        given = self._last_given[MASK]
-        masks = np.concatenate(given, axis=1) if isinstance(given, tuple) else given
-        counts = choice_counts(self._action).reshape(-1)
-        parts = np.split(masks[envs] != 0, np.cumsum(counts)[:-1], axis=1)
-        first = np.stack([part.argmax(axis=1) for part in parts], axis=1)
-        actions[envs] = first.reshape(actions[envs].shape) + limits(self._action)[0]
-
     def _expect_reset(self, rows: Timestep, over: np.ndarray) -> None:
         """Checks that the steps after the ends of episodes were no more than resets."""
         wrong = over & ((rows.reward != 0) | rows.terminated | rows.truncated)
@@ -290,12 +325,12 @@ class VectorEnvPool(PythonPool):
                 "SameStep promises; episodes that are truncated cannot be learned from without it"
             )
         final, of_final = info[name], info.get("final_info", {})
-        masks = self._masks(of_final) if self._adds_mask else None
+        masks = self._masks.of(of_final) if self._masks.added else None
         if isinstance(final, np.ndarray) and final.dtype == object:
             for env in np.flatnonzero(ended):
                 last = _arrays(final[env])
                 if masks is not None:
-                    last = add_mask(last, masks[env], self._action)
+                    last = add_mask(last, masks[env], self._masks.action)
                 self._write_one(last, rows.observation, int(env))
             return
         last = _arrays(final)
@@ -315,25 +350,8 @@ class VectorEnvPool(PythonPool):
             call: Which of its calls it was.
             envs: bool [N], those that the call was for; all by default.
         """
-        observation = _arrays(given)
-        if self._adds_mask:
-            self._allowed[envs] = self._masks(info)[envs]
-            observation = _with_masks(observation, self._allowed)
-        elif info and not self._observes_mask:
-            expect_no_mask(info, call, self._action)
-        self._last_given = observation
-        return observation
-
-    def _masks(self, info: Mapping[str, Any]) -> np.ndarray:
-        """The masks in infos, which allow every action where there is none: int8 [N, n]."""
-        masks = np.ones((self.num_envs, num_choices(self._action)), np.int8)
-        if MASK in info:
-            given = info[MASK]
-            there = info.get(f"_{MASK}", np.ones(self.num_envs, bool))
-            for env in np.flatnonzero(_array(there)):
-                own = given[env]
-                masks[env] = flat_mask(own if isinstance(own, tuple | list) else _array(own))
-        return masks
+        self._last_given = self._masks.joined(_arrays(given), info, call, envs)
+        return self._last_given
 
     def _numbers(self, name: str, given: Any) -> np.ndarray:
         array = _array(given)

@@ -24,10 +24,8 @@ def lower_priority(nice: int) -> None:
     """Lets other processes come first, also those of other sessions.
 
     Args:
-        nice: From 0, which changes nothing, to 19: see nice(2).
+        nice: Up to 19: see nice(2).
     """
-    if nice == 0:
-        return
     with suppress(OSError):  # a run may have a real-time policy, which would be inherited
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.nice(nice)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.system.child_process import child_command, ending
-from srl.system.started import Offspring
+from srl.system.supervised import Child, Ended
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +57,7 @@ class BackgroundProcess:
         self._urgent, self._on_given_up = urgent, on_given_up
         self._nice = nice
         self._ending = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._lock = threading.Lock()
         # The kernel kills the process when the thread that began it ends: this one does last.
         self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
@@ -72,8 +69,8 @@ class BackgroundProcess:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._ending.set()
-            if self._process is not None:
-                self._process.kill()  # what it writes is there whole, or not at all
+            if self._child is not None:
+                self._child.kill()  # what it writes is there whole, or not at all
         self._thread.join()
 
     def _keep(self) -> None:
@@ -81,26 +78,27 @@ class BackgroundProcess:
         deaths = 0
         while True:
             try:
-                code = self._run()
+                ended = self._run()
             except OSError as error:
                 return self._give_up(f"could not be started ({error}); {self._without}")
             if self._ending.is_set():
                 return None
-            if code is None:
+            if ended is None:
                 continue
             deaths += 1
-            if code == 2:
+            if ended.dump:
+                logger.info("the %s crashed:\n%s", self._name, ended.dump)
+            if ended.code == 2:
                 return self._give_up(f"cannot play here{self._reason()}; {self._without}")
             if deaths == _MOST_DEATHS:
-                return self._give_up(f"{ending(code)}; {self._without} any longer")
-            self._report(f"{ending(code)}; it is started again")
+                return self._give_up(f"{ended.how}; {self._without} any longer")
+            self._report(f"{ended.how}; it is started again")
             if self._ending.wait(_PAUSE_SECONDS):
                 return None
 
-    def _run(self) -> int | None:
-        """Runs the process to its end; gives its exit code, or None where it has become urgent."""
+    def _run(self) -> Ended | None:
+        """Runs the process to its end; gives None where it has become urgent, or is not wanted."""
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
-        offspring = Offspring()
         environment = {
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": flags,
@@ -110,33 +108,24 @@ class BackgroundProcess:
         if self._urgent():
             self._nice = 0
         urgent = [] if self._nice else [URGENT]
-        arguments = [str(self._nice), self._module, str(self._run_folder), *urgent]
-        command = child_command("srl.system.background.start", *arguments, dies_with_parent=True)
         with self._log.open("ab") as log:
             with self._lock:
                 if self._ending.is_set():
-                    return 0
-                self._process = offspring.start(
-                    command, environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    return None
+                child = self._child = Child(
+                    self._module,
+                    *(str(self._run_folder), *urgent),
+                    environment=environment,
+                    stdout=log,
+                    stderr=log,
+                    dies_with_parent=True,
+                    nice=self._nice,
                 )
-            try:
-                urgent = self._await_end(self._process)
-            finally:
-                offspring.end()
-            code = self._process.wait()
-            return None if urgent else code
-
-    def _await_end(self, process: subprocess.Popen[bytes]) -> bool:
-        """Waits until the process has ended or has become urgent, which is told."""
-        ended, poll = os.pidfd_open(process.pid), select.poll()
-        poll.register(ended, select.POLLIN)
-        try:
-            while not poll.poll(1000 * _LOOK_SECONDS):
+        with child:
+            while not child.wait(_LOOK_SECONDS):
                 if self._nice and self._urgent():
-                    return True
-        finally:
-            os.close(ended)
-        return False
+                    return None
+            return child.reap()
 
     def _reason(self) -> str:
         """The error that the process ended with, which is the last line of its log."""

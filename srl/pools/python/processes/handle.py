@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
-import subprocess
 import sys
 import time
 from collections import deque
@@ -18,15 +16,9 @@ import numpy as np
 from srl.core.types import Specs
 from srl.pools.python.closing import CLOSE_SECONDS
 from srl.pools.python.processes.protocol import CommandKind, receive_message, send_command
-from srl.system.child_process import (
-    child_command,
-    crash_dump,
-    crash_place,
-    ending,
-    innermost_frames,
-    python_stack,
-)
+from srl.system.child_process import crash_place, innermost_frames
 from srl.system.started import Offspring
+from srl.system.supervised import Child
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 _STDERR_BYTES = 8_000  # kept of each worker
@@ -80,10 +72,8 @@ class ProcessHandle:
         self.hung = False
         self.held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         """Commands for when it is ready."""
-        self.pid = 0
-        self._step_timeout = step_timeout
-        self._of_pool = self._offspring = offspring
-        self._process: subprocess.Popen[bytes] | None = None
+        self._step_timeout, self._of_pool = step_timeout, offspring
+        self._child: Child | None = None  # until it is reaped
         self._stderr = b""
         self._messages: deque[tuple[str, Any]] = deque()
 
@@ -94,40 +84,35 @@ class ProcessHandle:
             completions: Descriptor of the pipe that it writes records into.
             lifeline: Of the reading end of a pipe that closes when this process ends.
         """
-        self.release()
         self.ready = self.hung = False
         self.outstanding = self.stepped = 0
         self.known, self.stepping, self.held = set(), -1, []
         self.connection, theirs = socket.socketpair()
         self.connection.settimeout(self._step_timeout)
-        self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
         self.stderr, stderr = os.pipe()
         os.set_blocking(self.stderr, False)
-        inherited = (self._dump, theirs.fileno(), completions, lifeline)
+        inherited = theirs.fileno(), completions, lifeline
         # Ctrl-C in a terminal reaches workers too, as SIGTERM for a process group does, and the
-        # pool ends them in good order. What a worker dies of, and where it hangs, is written into
-        # a file of its own.
-        setup = self.number, theirs.fileno(), completions, lifeline
-        command = child_command(
+        # pool ends them in good order.
+        self._child = Child(
             "srl.pools.python.processes.worker",
-            *map(str, setup),
-            ignores_interrupts=True,
-            ignores_termination=True,
-            dump=self._dump,
-        )
-        self._offspring = Offspring(self._of_pool)
-        self._process = self._offspring.start(
-            command,
-            dict.fromkeys(_THREADS, "1"),
-            stdin=subprocess.DEVNULL,
+            *map(str, (self.number, *inherited)),
+            environment=dict.fromkeys(_THREADS, "1"),
+            within=self._of_pool,
             stderr=stderr,
             pass_fds=inherited,
+            ignores_interrupts=True,
+            ignores_termination=True,
         )
-        self.pid = self._process.pid
-        self.pidfd = os.pidfd_open(self.pid)
         theirs.close()
         os.close(stderr)
         self.progress_at = self.started_at = time.monotonic()
+
+    @property
+    def child(self) -> Child:
+        """Its process, which was started and has not been reaped."""
+        assert self._child is not None
+        return self._child
 
     @property
     def progressed(self) -> bool:
@@ -184,24 +169,20 @@ class ProcessHandle:
         """The last lines of its standard error."""
         return self._stderr.decode(errors="replace").strip()
 
-    def reap(self) -> str:
-        """Ends what the dead process has left running, and gives how it ended."""
-        assert self._process is not None
-        self._offspring.end()
-        code = self._process.wait()
+    def reap(self) -> tuple[str, str]:
+        """Ends the dead process with all that it started; gives how it died, and where if known."""
+        _, how, dump = self.child.reap()
+        self._child = None
         self.forward_stderr()
-        return ending(code)
-
-    def crash_dump(self) -> str:
-        """Why and where the process crashed, empty if it did not. The log gets all threads."""
-        dump = crash_dump(self._dump)
+        self.connection.close()
+        os.close(self.stderr)
         if dump:
-            logger.info("worker %d crashed:\n%s", self.number, dump)
-        return crash_place(dump)
+            logger.info("worker %d %s:\n%s", self.number, how, dump)
+        return how, crash_place(dump)
 
     def stack(self, seconds: float = 1.0) -> str:
         """The stack of its environment, unless it is stopped. The log gets all threads."""
-        stack = python_stack(self.pid, self._dump, seconds)
+        stack = self.child.stack(seconds)
         logger.info("the threads of worker %d:\n%s", self.number, stack)
         return innermost_frames(stack)
 
@@ -209,37 +190,27 @@ class ProcessHandle:
 
     def ask_to_end(self) -> None:
         """Asks the process to close its environments and end."""
-        if self._process is not None and not self.hung:
+        if self._child is not None and not self.hung:
             self.connection.settimeout(0.1)
             with suppress(OSError):
                 send_command(self.connection, CommandKind.CLOSE)
 
-    def kill(self) -> None:
-        """Kills the process and all that it has started; it stays to be reaped."""
-        if self._process is not None:
-            self._offspring.end()
-
     def wait(self, deadline: float) -> bool:
         """Tells if the process ends by `deadline`."""
-        if self._process is None:
+        if self._child is None:
             return True
         while True:
             self.forward_stderr()  # or it might wait for room to write
             left = deadline - time.monotonic()
-            if select.select([self.pidfd], [], [], min(max(left, 0), 0.1))[0]:
+            if self._child.wait(min(left, 0.1)):
                 return True
             if left <= 0:
                 return False
 
     def release(self) -> None:
-        """Waits for the ended process, and closes what belongs to it."""
-        if self._process is not None:
-            self._process.wait()
-            self.forward_stderr()
-            self._process = None
-            self.connection.close()
-            for fd in (self.pidfd, self.stderr, self._dump):
-                os.close(fd)
+        """Reaps the process if there is one; it has ended, or was killed."""
+        if self._child is not None:
+            self.reap()
 
 
 def end_all(handles: list[ProcessHandle], fds: list[int], owner: int, offspring: Offspring) -> None:
@@ -257,7 +228,7 @@ def end_all(handles: list[ProcessHandle], fds: list[int], owner: int, offspring:
                 handle.number,
                 CLOSE_SECONDS,
             )
-            handle.kill()
+            handle.child.end()
     offspring.end()
     for handle in handles:
         handle.release()

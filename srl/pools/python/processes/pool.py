@@ -31,10 +31,10 @@ from srl.pools.python.simulator import Rendered
 from srl.pools.python.sources import SimulatorSource, check_alike, difference, source_name
 from srl.pools.python.stepper import Failure, empty_control
 from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
-from srl.system.child_process import process_state
 from srl.system.cores import current_core, own_core
 from srl.system.open_files import expect_room
 from srl.system.started import Offspring
+from srl.system.supervised import Presence
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class ProcessPool(PythonPool):
             raise RunError(self._broken) from error
         for fd, what in (
             (handle.connection.fileno(), "message"),
-            (handle.pidfd, "death"),
+            (handle.child.pidfd, "death"),
             (handle.stderr, "stderr"),
         ):
             self._watched[fd] = what, handle
@@ -321,10 +321,10 @@ class ProcessPool(PythonPool):
     def _poll(self) -> None:
         """Waits for an event from the workers and handles it."""
         interval = min(self._limits[1], self._limits[2]) / 4
-        before = time.monotonic()
+        presence = Presence(2 * interval)
         events = self._epoll.poll(interval)
         now = time.monotonic()
-        if now - before > 2 * interval:  # this process was stopped, and maybe the workers too
+        if presence.was_stopped():  # and maybe the workers too
             for handle in self._handles:
                 handle.progress_at = now
         self._read_completions()  # first: what a worker has done counts, though it died since
@@ -392,16 +392,16 @@ class ProcessPool(PythonPool):
             env = self._control.stepping[handle.number]
             limit = self._limits[1]
             where = f"environment {env}, in {self._described(handle)}, has not finished its step"
-        state = process_state(handle.pid)
+        state = handle.child.state()
         stack = "" if "stopped" in state else handle.stack()
-        handle.kill()
+        handle.child.end()
         self._broken = f"{self.name}: {where} within {limit:g} s; the process is {state}"
         raise WorkerLost(self._broken + (f"; it was here:\n{stack}" if stack else ""))
 
     def _described(self, handle: ProcessHandle) -> str:
         first, last = handle.envs.start, handle.envs.stop - 1
         envs = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"worker {handle.number} (process {handle.pid}, {envs})"
+        return f"worker {handle.number} (process {handle.child.pid}, {envs})"
 
     # ---- deaths ----
 
@@ -410,7 +410,7 @@ class ProcessPool(PythonPool):
         self._read_completions()
         restarts, described = self._limits[0], self._described(handle)
         self._unwatch(handle, "message", "death", "stderr")
-        ending, dump = handle.reap(), handle.crash_dump()
+        ending, dump = handle.reap()
         self._deaths += 1
         handle.deaths = 1 if handle.progressed else handle.deaths + 1
         details = "".join(f"\n{text}" for text in (dump, handle.last_stderr) if text)
