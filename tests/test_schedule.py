@@ -139,7 +139,9 @@ experiment = Experiment(
 """
 
 
-@pytest.mark.parametrize("plan", ["fused", "parameter_server"])
+@pytest.mark.parametrize(
+    "plan", ["fused", pytest.param("parameter_server", marks=pytest.mark.slow)]
+)
 def test_a_run_by_a_function_of_its_file_goes_on_as_if_it_had_not_stopped(plan, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(FILE.format(plan=plan))

@@ -83,7 +83,7 @@ def test_small_priorities_in_a_large_replay_are_drawn_as_often_as_they_weigh():
     small = rows * (blocks - blocks // 2)
     expected = small * 1e-4 / (small * 1e-4 + 100 * rows * 1000.0)
     priority *= np.where(np.arange(blocks) < 100, expected / (1 - expected), 1.0)[:, None, None]
-    rounds = 200_000  # half of which now draw small ones
+    rounds = 60_000  # half of which now draw small ones
     draws = draw_by_priority(KEY, jnp.asarray(priority), 5, np.arange(1), rounds, 1.0)
     place = np.asarray(draws.block * rows + draws.row).ravel()
     assert (priority.ravel()[place] > 0).all()

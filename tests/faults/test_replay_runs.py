@@ -45,7 +45,7 @@ def newest_blocks(arrays, part):
     return {**own[-1], **rings}
 
 
-@pytest.mark.parametrize("plan", LEARNERS)
+@pytest.mark.parametrize("plan", ["inline", pytest.param("replicated", marks=pytest.mark.slow)])
 def test_a_run_that_was_cut_off_goes_on_to_the_last_bit(tmp_path, plan):
     early, updates = 11, 15
     words = ["--plan", plan, "--updates", updates, *DQN, "--checkpoint-minutes", 0]

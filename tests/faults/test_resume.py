@@ -57,7 +57,7 @@ def test_under_the_same_plan_to_the_last_bit(whole, stopped, tmp_path):
     np.testing.assert_array_equal(whole["environments"], resumed["environments"])
 
 
-@pytest.mark.parametrize("plan", ["decoupled", "serving"])
+@pytest.mark.parametrize("plan", [pytest.param("decoupled", marks=pytest.mark.slow), "serving"])
 def test_under_another_plan_with_the_same_actions(whole, stopped, tmp_path, plan):
     words = [*ARGUMENTS, plan]
     create_run(load_experiment(str(stopped.path / "experiment.py"), words), tmp_path / "run")

@@ -59,7 +59,7 @@ def test_a_run_survives_the_death_of_an_actor_and_of_the_learner(tmp_path):
     check_trouble(tmp_path, "inline", ["actors-0", "learner-0"], 2, 20_000)
 
 
-@pytest.mark.parametrize("plan", ["decoupled", "serving"])
+@pytest.mark.parametrize("plan", [pytest.param("decoupled", marks=pytest.mark.slow), "serving"])
 def test_a_run_survives_kills_and_stops_at_random_moments(tmp_path, plan):
     two = ["--plan.policies.replicas", 2]
     check_trouble(tmp_path, plan, EVERYONE[1:], 2, 20_000, *two)

@@ -93,7 +93,7 @@ REPLAYED = Looped("drawn:with_replay", "8,8:1", "forward", 2)
         *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("threads", "inline")),
     ],
 )
-@pytest.mark.parametrize("loop", [TWO_POLICIES, TWO_UNROLLS])
+@pytest.mark.parametrize("loop", [TWO_POLICIES, pytest.param(TWO_UNROLLS, marks=pytest.mark.slow)])
 def test_a_loop_of_several_unrolls_and_learns_trains_alike(agrees, plan, loop):
     assert agrees(plan, loop)
 

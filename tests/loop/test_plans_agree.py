@@ -20,7 +20,7 @@ QUICK = {
     "cartpole": (*PLANS,),
     "game": ("decoupled",),
     "game against the past": ("decoupled",),
-    "game against a fixed policy": ("replicated",),
+    "game against a fixed policy": (),
     "cartpole with memory": ("central", "serving"),
     "cartpole by DQN": ("decoupled",),
     "cartpole by R2D2": ("central",),

@@ -12,6 +12,7 @@ from tools.bench.watched import CONTROLLER, Report, Snapshot
 SMALL = ["--num-actors", "3", "--policies", "1", "--seconds", "1", "--algorithm.unroll-length", "8"]
 
 
+@pytest.mark.slow
 def test_a_handful_of_actors_is_measured_role_by_role(capsys):
     assert main(["actors", *SMALL, "--algorithm.epochs", "1", "--json"]) == 0
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())

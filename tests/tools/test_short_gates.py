@@ -25,9 +25,9 @@ def learned(name, plan, folder, capfd):
     ("name", "plan"),
     [
         ("ppo-cartpole", "threads"),
-        ("ppo-pendulum", "decoupled"),
+        pytest.param("ppo-pendulum", "decoupled", marks=pytest.mark.slow),
         ("pqn-cartpole", "central"),
-        ("pqn-acrobot", "inline"),
+        pytest.param("pqn-acrobot", "inline", marks=pytest.mark.slow),
         ("sac-pendulum", "fused"),
     ],
 )
