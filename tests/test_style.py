@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -41,14 +43,18 @@ def test_cpp_is_formatted():
     check(tool("clang-format"), "--dry-run", "-Werror", *cpp_files())
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11),
+    reason="types of packages differ between the newest releases for each Python; they are "
+    "checked with those for the oldest supported Python",
+)
 def test_types_fit(tmp_path):
     # As installed: the folder envs/ is the package srl.envs.
-    (tmp_path / "srl").mkdir()
-    for part in (ROOT / "srl").iterdir():
-        if part.name != "__pycache__":
-            (tmp_path / "srl" / part.name).symlink_to(part)
-    (tmp_path / "srl" / "envs").symlink_to(ROOT / "envs")
-    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    # Copies, as basedpyright follows no link to a folder.
+    for source, copy in (("srl", "srl"), ("envs", "srl/envs"), ("experiments", "experiments")):
+        shutil.copytree(
+            ROOT / source, tmp_path / copy, ignore=shutil.ignore_patterns("__pycache__")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     check(tool("basedpyright"), "--pythonpath", sys.executable, cwd=tmp_path)
 

@@ -148,7 +148,7 @@ class Renderer(Painter):
         importlib.reload(gl_context)
         self._mujoco: Any = mujoco
         self._renderer: Any = None
-        self._lens = mujoco.MjvCamera()
+        self._lens = mujoco.MjvCamera()  # pyright: ignore[reportAttributeAccessIssue]
 
     def picture(self, scene: Scene, pool: Any, env_id: int, qpos: np.ndarray) -> np.ndarray:
         """The picture of a scene."""
@@ -159,8 +159,8 @@ class Renderer(Painter):
         self._mujoco.mj_forward(model, data)
         self._paint_objects(scene)
         self._aim(scene)
-        self._renderer.update_scene(data, self._lens)
-        marks = _Marks(self._mujoco, self._renderer.scene, self._lens)
+        self._renderer.update_scene(data, self._lens)  # pyright: ignore[reportOptionalMemberAccess]
+        marks = _Marks(self._mujoco, self._renderer.scene, self._lens)  # pyright: ignore[reportOptionalMemberAccess]
         marks.pad(scene.floor_size)
         for x, y in scene.sites:
             marks.square(np.array([x, y, 0.004]), SITE_SIZE, (*SITE_COLOR, 255))
@@ -173,7 +173,7 @@ class Renderer(Painter):
         for seeker, hider in scene.sightings():
             ends = [scene.agents[seeker, :3], scene.agents[hider, :3]]
             marks.rod(ends, 0.018, (*TEAM_COLORS[SEEKERS], 170))
-        return captioned(self._renderer.render(), scene, self._camera.note)
+        return captioned(self._renderer.render(), scene, self._camera.note)  # pyright: ignore[reportOptionalMemberAccess]
 
     def _aim(self, scene: Scene) -> None:
         """Points the lens: from a corner, from above, or from the same side at an agent."""

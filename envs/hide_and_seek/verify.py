@@ -21,13 +21,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from srl.core.errors import UserError
 from srl.envs.hide_and_seek.recording import Recording
-from srl.pools import Pool, make_pool
+from srl.pools import make_pool
+
+if TYPE_CHECKING:
+    from srl.pools.native.pool import NativePool
 
 THRESHOLD = 1e-6
 """A rule may come out differently where a state that is this near (metres, radians) has it so."""
@@ -122,7 +125,7 @@ class World:
     """The world of a recording, in a pool of one environment."""
 
     recording: Recording
-    pool: Pool
+    pool: NativePool
 
     def put(self, step: int, nudge: np.ndarray | float = 0.0) -> None:
         """Sets the positions and velocities of a step; `nudge` is added to positions."""
@@ -205,7 +208,7 @@ class World:
 @contextmanager
 def opened(recording: Recording) -> Iterator[World]:
     """The world of a recording at its first state."""
-    with make_pool(recording.environment(), threads=1) as pool:
+    with cast("NativePool", make_pool(recording.environment(), threads=1)) as pool:
         pool.reset(0)
         pool.inject(0, "walls", recording.walls)
         pool.inject(0, "box_sizes", recording.box_sizes)
@@ -320,7 +323,7 @@ def _compare_models(recording: Recording, saved: bytes, report: Report) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "world.mjb")
         file.write_bytes(saved)
-        model = mujoco.MjModel.from_binary_path(str(file))
+        model = mujoco.MjModel.from_binary_path(str(file))  # pyright: ignore[reportAttributeAccessIssue]
 
     def compare(name: str, ours: Any, theirs: Any) -> None:
         ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)

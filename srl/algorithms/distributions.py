@@ -87,7 +87,7 @@ def _actions_of(space: Space, initial_log_std: float) -> ActionSpace:
         counts = choice_counts(space)
         starts = np.broadcast_to(limits(space)[0], counts.shape)
         return CategoricalActions(
-            *(tuple(map(int, x.flat)) for x in (counts, starts)), counts.shape
+            *(tuple(map(int, x.flat)) for x in (counts, starts)), shape=counts.shape
         )
     if isinstance(space, spaces.Box):
         return GaussianActions(space, initial_log_std)

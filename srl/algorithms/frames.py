@@ -164,7 +164,7 @@ def _axis(leaf: spaces.Box) -> int | None:
     shape = leaf.shape
     if not shape or (len(shape) == 2 and leaf.dtype == np.uint8):
         return None
-    channels_first = is_image(leaf) and shape[0] < shape[2]
+    channels_first = is_image(leaf) and shape[0] < shape[2]  # pyright: ignore[reportGeneralTypeIssues]
     return 0 if channels_first else len(shape) - 1
 
 

@@ -47,6 +47,6 @@ class Stretch:
         if self._integers:
             # The bounds of floats, and then, where these are further apart, of integers.
             rounded = stretched.round().clip(*self._bounds[wide]).astype(dtype)
-            info = np.iinfo(dtype)
+            info = np.iinfo(dtype)  # pyright: ignore[reportArgumentType, reportCallIssue]
             return rounded.clip(*(x.clip(info.min, info.max) for x in (self._low, self._high)))
         return stretched.astype(dtype).clip(*self._bounds[dtype.type])

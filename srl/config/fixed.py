@@ -219,7 +219,7 @@ def _files(run: Path, version: int | str) -> Iterator[tuple[Path, int, str]]:
             continue
         written = int(texts.get("updates", -1)) if file == best else number
         if written == number or version == BEST:
-            yield file, written, weights
+            yield file, written, weights  # pyright: ignore[reportReturnType]
 
 
 def expect_policies(policies: Any) -> None:

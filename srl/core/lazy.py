@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jax
+    import jax.core
     import jax.numpy as jnp
     import optax
     from flax import linen as nn

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+# Imported under these names: of `Array = Any`, basedpyright takes `array | array` for a type.
+from typing import Any as Array  # a numpy.ndarray or a jax.Array; jax would be imported everywhere
+from typing import Any as Tree  # an array, or a dict or tuple of trees
+
 if TYPE_CHECKING:
     import gymnasium
-
-Array = Any  # a numpy.ndarray or a jax.Array; naming jax here would import it everywhere
-Tree = Any  # an array, or a dict or tuple of trees
 
 
 @dataclass(frozen=True)

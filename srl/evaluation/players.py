@@ -85,7 +85,8 @@ def opponent(
     folder, resolved = open_run(path, trained=True, trust=trust)
     if resolved.experiment.env != experiment.env:
         names = [
-            source_name(getattr(e, "pool_id", e)) for e in (resolved.experiment.env, experiment.env)
+            source_name(getattr(e, "pool_id", e))  # pyright: ignore[reportArgumentType]
+            for e in (resolved.experiment.env, experiment.env)
         ]
         with make_pool(resolved.experiment.env) as pool:
             _expect_specs(folder, pool.specs, specs, names)

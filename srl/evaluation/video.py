@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import gymnasium.envs.registration
 import numpy as np
 
 from srl.config.built_in_envs import config_class
@@ -306,6 +307,6 @@ def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndar
                 macro_block_size=2,
             )
             with writer:
-                yield writer.append_data
+                yield writer.append_data  # pyright: ignore[reportReturnType]
     except OSError as error:
         raise RunError(f"cannot write {path}: {error}") from error

@@ -40,7 +40,7 @@ def expect_devices() -> None:
 
 def local_devices() -> list[Any]:
     """The devices of this process that learn; the first one acts."""
-    chosen = jax.config.jax_default_device
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if chosen is None:
         return jax.local_devices()
     return jax.local_devices(backend=chosen) if isinstance(chosen, str) else [chosen]

@@ -70,12 +70,13 @@ def share(
     found = evaluate(
         *(folder.path, version), episodes=episodes, sampled=sampled, seed=seed, trust=trust
     )
-    version = version or found["version"]  # a run that goes on may have a newer one by now
+    # A run that goes on may have a newer one by now.
+    shared: int | str = version or found["version"]
     try:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
             made = RunFolder(Path(name, "shared"))
             made.path.mkdir()
-            _copy_what_acts(folder, made, version)
+            _copy_what_acts(folder, made, shared)
             missing = _film(resolved.experiment, made, seed, not sampled) + _write_graphs(made)
             (made.path / "results.json").write_text(json.dumps({**found, "run": folder.path.name}))
             text = card(output.name, resolved.experiment, found, read_specs(made), made.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -15,6 +15,7 @@ from srl.core.types import Specs, Timestep, Tree
 from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 
 if TYPE_CHECKING:
+    from srl.pools.functional.pool import FunctionalXla
     from srl.pools.native.xla import Xla
 
 
@@ -129,7 +130,7 @@ class Pool(ABC):
         if into is not None and (not isinstance(into, Row) or into.owner is not self._token):
             raise UserError("`into` is a row of another pool; take it from this pool's rows()")
 
-    def xla(self) -> Xla:
+    def xla(self) -> Xla | FunctionalXla:
         """The pool's calls for use inside `jax.jit`.
 
         Raises:
@@ -159,7 +160,7 @@ class Pool(ABC):
             UserError: While another thread is in a call.
         """
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -338,7 +338,7 @@ class Checkpoints:
             raise self._damaged(version, "it holds no policies")
         return learners, self._counts(version, metadata)
 
-    def set_aside(self, version: int, why: str) -> Path:
+    def set_aside(self, version: int | str, why: str) -> Path:
         """Renames a version, so that it counts no more and is not lost; gives its path.
 
         The files of its replay are kept no longer: later ones may have their names.

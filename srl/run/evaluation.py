@@ -113,7 +113,7 @@ class Evaluations:
             self._checkpoints.save_best(
                 offer.arrays, {**offer.counts, "time": time.time(), _KEY: metrics}
             )
-        if met(self._settings, value):
+        if value is not None and met(self._settings, value):
             self.reached = reached_text(self._settings, self.newest, value)
         report = {**offer.counts, "policy_version": self.newest, **metrics}
         text = _text(offer.counts, metrics, best, f"eval/{self._settings.metric}")

@@ -84,14 +84,14 @@ def _lasting(stream: TextIO | None, *, full: bool = False) -> Any:
         return open(os.devnull, "w")
     buffer = getattr(stream, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
-    if type(raw) not in (io.FileIO, _Lasting) or raw.fileno() not in (
+    if type(raw) not in (io.FileIO, _Lasting) or raw.fileno() not in (  # pyright: ignore[reportOptionalMemberAccess]
         1,
         2,
     ):  # a notebook's, or a test's
         return stream
     with contextlib.suppress(OSError):
         stream.flush()
-    lasting = _Lasting(raw.fileno(), "wb", closefd=False)
+    lasting = _Lasting(raw.fileno(), "wb", closefd=False)  # pyright: ignore[reportOptionalMemberAccess]
     lasting.full_is_error = full
     return io.TextIOWrapper(
         lasting if buffer is raw else io.BufferedWriter(lasting),

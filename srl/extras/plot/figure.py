@@ -27,7 +27,7 @@ _MARKS = "osD^vPX"
 _MARKS_A_CURVE = 7
 _PANEL = (3.5, 2.5)  # inches
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 8,
     "axes.edgecolor": "#8a949e",

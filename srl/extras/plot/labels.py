@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from srl.core.episodes import WINDOW
@@ -84,7 +84,7 @@ def usual(keys: list[str]) -> list[str]:
     return [key for key in chosen if key not in several]
 
 
-def fitting(keys: list[str], patterns: tuple[str, ...] | list[str]) -> list[str]:
+def fitting(keys: list[str], patterns: Sequence[str]) -> list[str]:
     """The metrics that fit the first pattern, then those that fit the second, and so on."""
     found = [key for pattern in patterns for key in keys if fnmatchcase(key, pattern)]
     return list(dict.fromkeys(found))

@@ -116,7 +116,12 @@ def _draw(matrices: Sequence[PayoffMatrix], files: Sequence[Path]) -> None:
             axis.set_title(title, loc="left", fontsize=9, fontweight="bold")
         for axis in axes[len(matrices) :]:
             axis.remove()
-        figure.colorbar(image, ax=axes[: len(matrices)], shrink=0.7, label="share of points won")
+        figure.colorbar(
+            image,  # pyright: ignore[reportPossiblyUnboundVariable]
+            ax=axes[: len(matrices)],
+            shrink=0.7,
+            label="share of points won",
+        )
         for file in files:
             write_figure(figure, file)
 

@@ -180,7 +180,7 @@ def _ends(text: str) -> tuple[str, str, bool] | None:
     low, dots, high = text.partition("..")
     end = high.removesuffix(":log")
     with suppress(ValueError):
-        float(low), float(end)
+        float(low), float(end)  # pyright: ignore[reportUnusedExpression]
         return (low, end, end != high) if dots else None
     return None
 

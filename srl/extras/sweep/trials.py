@@ -31,8 +31,9 @@ class Objective:
     def value(self, report: Mapping[str, Any]) -> float:
         """The metric in a report; NaN where there is none."""
         value = report.get(self.key)
-        good = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if good else math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        return math.nan
 
     def last(self, reports: Sequence[Mapping[str, Any]]) -> float:
         """The last value that is reported; NaN if none is."""

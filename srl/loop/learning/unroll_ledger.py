@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -92,7 +92,8 @@ class Ledger:
         Raises:
             Final: If the counts of one of them do not add up, which is an error of srl.
         """
-        return Account(*np.sum([self._checked(n) for n in range(MOST_LEARNERS)], axis=0).tolist())
+        parts: list[Any] = [self._checked(n) for n in range(MOST_LEARNERS)]
+        return Account(*np.sum(parts, axis=0).tolist())
 
     def write(self, counts: Counts) -> None:
         """Writes the counts of this learner since `restart`."""

@@ -157,6 +157,6 @@ class CompiledGroup(Group):
         with environments.errors():
             environments.now, unroll = program(*operands)
             unroll = jax.tree.map(np.asarray, unroll)
-        columns.write_unroll(*unroll, self._local.version)
+        columns.write_unroll(*unroll, version=self._local.version)
         self.doing = ""
         self._seconds["unroll"] += time.perf_counter() - before

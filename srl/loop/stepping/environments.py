@@ -25,10 +25,13 @@ class Environments(projection.Environments, Protocol):
     replica: int
     replicas: int
     """Workers that learn together, and which of them this is."""
-    calls_one_program: bool
-    """True if one thread calls the worker's programs, so that no two run at once."""
     resumes_exactly: bool
     """False where environments cannot be saved and restart their episodes."""
+
+    @property
+    def calls_one_program(self) -> bool:
+        """True if one thread calls the worker's programs, so that no two run at once."""
+        ...
 
     def make(self) -> Specs:
         """Makes what environments there are here; gives the specs of all."""

@@ -80,7 +80,7 @@ class ProgramPool:
     def _begin(self, timestep: Timestep, memory: Tree, clock: Any) -> None:
         # Copies: the timestep may be the pool's own, and an array may stand in memory twice.
         parts = jax.tree.map(jnp.array, (timestep, memory))
-        now = Interaction(self.xla.init(), *parts, jnp.asarray(clock, jnp.uint32))
+        now = Interaction(self.xla.init(), *parts, clock=jnp.asarray(clock, jnp.uint32))
         self._now = self.placed(now)
 
     def _keep(self) -> None:

@@ -26,7 +26,7 @@ from srl.system.gpus import jax_gpus
 class ThreadEnvironments(RemoteEnvironments):
     """Groups of environments in threads of this process, whose streams pass references."""
 
-    calls_one_program = False
+    calls_one_program = False  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
 
     def __init__(self, experiment: Experiment) -> None:
         self._addresses: dict[str, list[dict[str, str]]] = {}

@@ -119,7 +119,13 @@ class Episodes:
         terminated, truncated = flags
         gone = terminated | truncated
         following = PoolState(
-            went.state, state.key, state.draws + 1, gone.all(1), gone, *returns, length
+            went.state,
+            state.key,
+            state.draws + 1,
+            gone.all(1),
+            gone,
+            *returns,
+            episode_length=length,
         )
         return following, went.observation, total, terminated, truncated
 
@@ -262,7 +268,7 @@ class Episodes:
 
 def action_dtype(leaf: Space) -> Any:
     """Gives the dtype in which environments get actions of a space without parts."""
-    return jnp.int32 if jnp.issubdtype(leaf.dtype, jnp.integer) else jnp.float32
+    return jnp.int32 if jnp.issubdtype(leaf.dtype, jnp.integer) else jnp.float32  # pyright: ignore[reportArgumentType]
 
 
 def _added(total: Array, rest: Array, x: Array) -> tuple[Array, Array]:

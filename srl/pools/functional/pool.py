@@ -243,7 +243,7 @@ def _data(leaf: Array) -> Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _like(array: np.ndarray, leaf: Array) -> Array:
+def _like(array: Array, leaf: Array) -> Array:
     return jax.random.wrap_key_data(array) if _is_key(leaf) else jnp.asarray(array)
 
 

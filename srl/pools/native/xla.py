@@ -168,7 +168,7 @@ class Xla:
         fields = {name: arrays[i] for i, (name, _, _) in enumerate(self._fields)}
         observation: Tree = fields[""] if list(fields) == [""] else fields
         lost = jnp.zeros(self._pool.batch_size, bool)  # nothing is ever lost in this process
-        return state, Timestep(observation, *arrays[len(fields) :], lost)
+        return state, Timestep(observation, *arrays[len(fields) :], lost=lost)
 
     def _actions(self, actions: Array, num_envs: int) -> Array:
         space = self._pool.specs.action
@@ -220,7 +220,7 @@ def _primitive() -> Any:
             jax.ffi.register_ffi_target(name, handler, platform="cpu")
         except Exception as error:
             raise RunError(
-                f"jaxlib {jax.lib.__version__} does not take srl's calls ({error}): srl was built "
+                f"jaxlib {jax.lib.__version__} does not take srl's calls ({error}): srl was built "  # pyright: ignore[reportPrivateImportUsage]
                 "for another; install it again from its sources, where this jaxlib is: "
                 + pip_install("--no-build-isolation", "--force-reinstall", "--no-deps", ".")
             ) from error

@@ -76,7 +76,7 @@ def _common(group: Sequence[gymnasium.Space]) -> gymnasium.Space:
         return max(discretes, key=lambda space: space.n)
     shape = tuple(int(size) for size in np.max([space.shape or () for space in group], axis=0))
     if isinstance(first, spaces.MultiBinary):
-        return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
+        return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])  # pyright: ignore[reportGeneralTypeIssues]
     boxes = [space for space in group if isinstance(space, spaces.Box)]
     low = np.min([_padded(box.low, shape) for box in boxes], axis=0)
     high = np.max([_padded(box.high, shape) for box in boxes], axis=0)
