@@ -85,7 +85,7 @@ def _parts(layout: Layout, gives: str = "") -> dict[str, Layout]:
     request, reply = (parts.get(name) for name in _PARTS)
     if (
         not (isinstance(request, dict) and isinstance(reply, dict))
-        or not request.keys() <= {*Timestep._fields, *Decision._fields}
+        or not request.keys() <= {*Timestep._fields, "memory", "advice"}
         or not reply.keys() <= set(Decision._fields)
         or (gives and gives not in reply)
     ):

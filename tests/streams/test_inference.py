@@ -159,6 +159,7 @@ def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(wo
 NUMBERS = np.zeros(4, np.float32)
 FOREIGN = {
     "no layout of requests": {"request": {"elsewhere": NUMBERS}, "reply": {"action": NUMBERS}},
+    "no layout of req": {"request": {"action": NUMBERS}, "reply": {"action": NUMBERS}},
     "no layout of requests and": {"request": {}, "reply": {"log_prob": NUMBERS}},
     "no layout": {"request": {}, "reply": {"advice": NUMBERS}},
     "of requests and replies": {"request": {}, "reply": {"action": NUMBERS, "value": NUMBERS}},
