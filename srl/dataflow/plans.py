@@ -188,7 +188,7 @@ def compiles_unrolls(plan: Plan, env: Any) -> bool:
     actors, name = plan.fragment("step"), plan.home("step")
     if actors.compiled is not None:
         return actors.compiled and not plan.is_one_program
-    together = {node for node in NODES if plan.home(node) == name}
+    together = {*plan.nodes_in(name, NODES)}
     if together != _STEPPED or actors.gpus or (plan.one_process and jax_gpus()):
         return False
     return backend_of(env).compiled if plan.one_process else programs_need_cpu(env)

@@ -96,9 +96,10 @@ def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
     arguments = (str(folder.path), str(SECONDS))
     # Not by pipes: what an environment has started may hold them open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        module = "srl.launch.measure"
-        child = Child(module, *arguments, stdout=out, stderr=errors, dies_with_parent=True)
-        code = child.reap().code
+        with Child(
+            "srl.launch.measure", *arguments, stdout=out, stderr=errors, dies_with_parent=True
+        ) as child:
+            code = child.reap().code
         out.seek(0)
         errors.seek(0)
         lines, problems = out.read().splitlines(), errors.read().strip().splitlines()

@@ -82,16 +82,13 @@ def _lasting(stream: TextIO | None, *, full: bool = False) -> Any:
     """The stream with a descriptor of this kind; as it is where it leads to a program's own."""
     if stream is None:  # the process was started without it
         return open(os.devnull, "w")
-    buffer = getattr(stream, "buffer", None)
-    raw = getattr(buffer, "raw", buffer)
-    if type(raw) not in (io.FileIO, _Lasting) or raw.fileno() not in (  # pyright: ignore[reportOptionalMemberAccess]
-        1,
-        2,
-    ):  # a notebook's, or a test's
-        return stream
+    buffer: Any = getattr(stream, "buffer", None)
+    raw: Any = getattr(buffer, "raw", buffer)
+    if type(raw) not in (io.FileIO, _Lasting) or raw.fileno() not in (1, 2):
+        return stream  # a notebook's, or a test's
     with contextlib.suppress(OSError):
         stream.flush()
-    lasting = _Lasting(raw.fileno(), "wb", closefd=False)  # pyright: ignore[reportOptionalMemberAccess]
+    lasting = _Lasting(raw.fileno(), "wb", closefd=False)
     lasting.full_is_error = full
     return io.TextIOWrapper(
         lasting if buffer is raw else io.BufferedWriter(lasting),

@@ -77,8 +77,13 @@ class Offspring:
         return process
 
     def end(self) -> None:
-        """Kills the processes and all that they have left, and waits until that is gone."""
-        leaders = set(self._leaders)
+        """Kills the processes and all that they have left, and waits until that is gone.
+
+        Processes that those around it have ended cost no look, which reads all of /proc.
+        """
+        leaders = set.intersection(*(each._leaders for each in self._and_around()))
+        if not leaders:
+            return
         _end_all(self._mark, leaders, ())
         _own_leaders.difference_update(leaders)
         for each in self._and_around():

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
+from contextlib import ExitStack, suppress
 from typing import IO, Any, NamedTuple
 
 from srl.system.child_process import DUMP_SIGNAL, child_command
@@ -63,9 +62,10 @@ class Child:
         Raises:
             OSError: If the machine has no room for a process.
         """
-        self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
         self._offspring = Offspring(within)
-        try:
+        with ExitStack() as undo:
+            self._dump = os.memfd_create("srl-dump", os.MFD_CLOEXEC)
+            undo.callback(os.close, self._dump)
             self._process = self._offspring.start(
                 child_command(module, *arguments, dump=self._dump, **command),
                 environment,
@@ -74,16 +74,13 @@ class Child:
                 stderr=stderr,
                 pass_fds=(self._dump, *pass_fds),
             )
-        except OSError:
-            os.close(self._dump)
-            raise
-        self.pid = self._process.pid
+            undo.callback(self._process.wait)
+            undo.callback(self._offspring.end)
+            self.pid = self._process.pid
+            self.pidfd = os.pidfd_open(self.pid)
+            """A descriptor that is readable once the process has ended; `reap` closes it."""
+            undo.pop_all()
         self._ended: Ended | None = None
-
-    @cached_property
-    def pidfd(self) -> int:
-        """A descriptor that is readable once the process has ended; `reap` closes it."""
-        return os.pidfd_open(self.pid)
 
     @property
     def ended(self) -> bool:
@@ -147,8 +144,7 @@ class Child:
         code = self._process.wait()
         dump = self._dumped(0, os.fstat(self._dump).st_size) if code else ""
         os.close(self._dump)
-        if "pidfd" in self.__dict__:
-            os.close(self.pidfd)
+        os.close(self.pidfd)
         return Ended(code, _ending(code), dump)
 
 

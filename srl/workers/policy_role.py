@@ -32,9 +32,7 @@ def run_policy(context: WorkerContext) -> None:
 
     try:
         context.stage(Stage.COMPILING)
-        if endpoints.has(
-            "act"
-        ):  # else a teacher answers, of a size that the policies' does not tell
+        if endpoints.has("act"):  # policies' sizes tell nothing of a teacher's
             choose_for_acting(endpoints.experiment, policy_set, batch_envs(endpoints))
         received = received_policies(endpoints, policy_set)
         requests, sink = listeners["inference"], None
