@@ -67,6 +67,10 @@ class PPO(Algorithm):
     """The step size of Adam."""
     anneal: bool = True
     """True if the learning rate falls linearly to 0 over a run of known length."""
+    desired_kl: NotNegative = 0.0
+    """The KL divergence that an update should reach, such as 0.01: the step size grows by half
+    after an update with less than half of it, and shrinks by a third after one with twice as much.
+    0 leaves the step size as it is."""
     adam_epsilon: NotNegative = 1e-5
     """The number added to Adam's denominator."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 0.5
@@ -112,6 +116,7 @@ class PPOState(NamedTuple):
     n: Array
     observations: dict[str, Statistics]
     values: Statistics  # of value targets
+    step_scale: Array  # float32 [], a factor on the learning rate, by `desired_kl`
 
 
 class Samples(NamedTuple):
@@ -180,6 +185,7 @@ class PPOInstance(Instance):
             n=jnp.zeros((), jnp.int32),
             observations=self.normalizer.init(),
             values=no_statistics(),
+            step_scale=jnp.ones(()),
         )
 
     def policy(self, state: PPOState) -> Policy:
@@ -291,22 +297,43 @@ class PPOInstance(Instance):
         loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, samples.valid)
         gradient, metrics = total(sums).mean()
-        rate = learning_rate(self.config, state.n, self.updates)
-        params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
+        params, optimizer = self.adam.step(
+            state.params, state.optimizer, gradient, self.learning_rate(state)
+        )
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
         return state._replace(params=params, optimizer=optimizer), metrics
 
     def finish(
         self, state: PPOState, replay: Tree, batch: Batch, metrics: Metrics
     ) -> tuple[PPOState, Tree, Metrics]:
-        """Takes in the statistics of observations, and counts the update."""
-        learned = state._replace(n=state.n + 1, observations=batch.once.observations)
+        """Takes in the statistics of observations, adapts the step size, counts the update."""
+        scale = state.step_scale
+        if self.config.desired_kl:
+            last_epoch = metrics["approx_kl"][-self.minibatches.parts :]
+            scale = adapted(scale, jnp.mean(last_epoch), self.config.desired_kl)
+        learned = state._replace(
+            n=state.n + 1, observations=batch.once.observations, step_scale=scale
+        )
         return (
             learned,
             replay,
             {
                 **jax.tree.map(jnp.mean, metrics),
                 "explained_variance": batch.once.explained_variance,
-                "learning_rate": learning_rate(self.config, state.n, self.updates),
+                "learning_rate": self.learning_rate(state),
             },
         )
+
+    def learning_rate(self, state: PPOState) -> Array:
+        """Gives the step size of the state's next update, float32 []."""
+        return state.step_scale * learning_rate(self.config, state.n, self.updates)
+
+
+def adapted(scale: Array, kl: Array, desired: float) -> Array:
+    """Gives the factor on the learning rate after an update with this KL divergence, float32 [].
+
+    The rule of robot simulators' PPO (Rudin et al., 2021, https://arxiv.org/abs/2109.11978, table
+    of appendix A.7), once an update: it keeps within a thirtieth and thirty times the setting.
+    """
+    factor = jnp.where(kl > 2 * desired, 1 / 1.5, jnp.where(kl < desired / 2, 1.5, 1.0))
+    return jnp.clip(scale * factor, 1 / 30, 30.0)

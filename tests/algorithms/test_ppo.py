@@ -17,7 +17,7 @@ from jax import flatten_util
 
 from srl.algorithms import APPO, PPO, ActorCritic
 from srl.algorithms.gradient_descent import gradient_sums
-from srl.algorithms.ppo import PPOInstance
+from srl.algorithms.ppo import PPOInstance, adapted
 from srl.config.experiment import load_experiment
 from srl.core.config_values import config_values
 from srl.core.errors import UserError
@@ -144,6 +144,29 @@ def test_every_kind_of_action_is_learned_from(observation, action):
 def test_the_same_batch_gives_bitwise_the_same_state(instance, learn, unroll):
     one, other = (learn(instance.init(jax.random.key(1)), unroll) for _ in range(2))
     assert_same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("kl", "factor"), [(0.0, 1.5), (0.0049, 1.5), (0.0051, 1), (0.0199, 1), (0.0201, 1 / 1.5)]
+)
+def test_the_step_size_follows_the_divergence_of_the_last_update(kl, factor):
+    np.testing.assert_allclose(adapted(jnp.ones(()), jnp.asarray(kl), 0.01), factor)
+
+
+def test_the_step_size_stays_within_a_thirtieth_and_thirty_times_the_setting():
+    up = down = jnp.ones(())
+    for _ in range(20):
+        up, down = (adapted(x, kl, 0.01) for x, kl in ((up, jnp.zeros(())), (down, jnp.ones(()))))
+    np.testing.assert_allclose((up, down), (30, 1 / 30), rtol=1e-6)
+
+
+def test_a_desired_divergence_changes_the_step_size_of_the_next_update(unroll):
+    instance = replace(CONFIG, desired_kl=1e-9, anneal=False).bind(specs())
+    learn, state = jax.jit(instance.learn), instance.init(jax.random.key(0))
+    state, _, first = learn(state, unroll)
+    _, _, second = learn(state, unroll)
+    np.testing.assert_allclose(first["learning_rate"], CONFIG.learning_rate)
+    np.testing.assert_allclose(second["learning_rate"], CONFIG.learning_rate / 1.5)
 
 
 def halved(unroll, order):
