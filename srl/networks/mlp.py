@@ -17,12 +17,16 @@ class MLP(Network):
     """Units of each hidden layer."""
     depth: int = 2
     """Number of hidden layers."""
-    activation: str = "tanh"
-    """Any function of `jax.nn`, such as tanh, relu or silu."""
+    activation: str = ""
+    """Any function of `jax.nn`, such as tanh, relu or silu. By default tanh for policies and relu
+    for values: a value of tanh units forgets states that are rare, and then the policy leaves what
+    it has learned (docs/results/ppo.md)."""
     widths: tuple[int, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer, such as 400 300, in place of width and depth."""
     value_widths: tuple[int, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer of the value's network, or of critics; by default the policy's."""
+    value_activation: str = field(default="", kw_only=True)
+    """The activation of the value's network, or of critics; by default `activation`."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives a policy and a value network of the same form."""
@@ -32,15 +36,17 @@ class MLP(Network):
         widths = self.widths or (self.width,) * self.depth
         expect_widths("widths", widths)
         expect_widths("value_widths", self.value_widths)
-        if self.shared and self.value_widths:
-            raise UserError(
-                "network.value_widths with network.shared: policy and value share their layers; "
-                "leave one out"
-            )
-        policy, value = (
-            MLPFeatures(space, tuple(each), self.activation, self.layer_norm)
-            for each in (widths, self.value_widths or widths)
-        )
+        for name in ("value_widths", "value_activation"):
+            if self.shared and getattr(self, name):
+                raise UserError(
+                    f"network.{name} with network.shared: policy and value share their layers; "
+                    "leave one out"
+                )
+        activation = self.activation or "tanh"
+        value_activation = self.value_activation or self.activation or "relu"
+        policy = MLPFeatures(space, tuple(widths), activation, self.layer_norm)
+        value_widths = tuple(self.value_widths or widths)
+        value = MLPFeatures(space, value_widths, value_activation, self.layer_norm)
         return policy_and_value(space, policy, value, num_outputs, self)
 
 

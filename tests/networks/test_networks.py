@@ -383,8 +383,25 @@ def test_layers_have_the_widths_that_are_given():
         MLP(widths=(8, 0)).build(VECTOR, 3)
     with pytest.raises(UserError, match=r"network.value_widths with network.shared"):
         MLP(value_widths=(8,), shared=True).build(VECTOR, 3)
+    with pytest.raises(UserError, match=r"network.value_activation with network.shared"):
+        MLP(value_activation="relu", shared=True).build(VECTOR, 3)
     with pytest.raises(UserError, match=r"network.widths is of a perceptron, .* CNN"):
         AutoNetwork(widths=(8,)).build(IMAGE, 3)
+
+
+@pytest.mark.parametrize(
+    ("network", "policy", "value"),
+    [
+        (MLP(), "tanh", "relu"),
+        (MLP(activation="silu"), "silu", "silu"),
+        (MLP(activation="silu", value_activation="elu"), "silu", "elu"),
+        (AutoNetwork(MLP(value_activation="elu")), "tanh", "elu"),
+    ],
+)
+def test_values_have_their_own_activation_where_it_is_given_or_none_is(network, policy, value):
+    built = network.build(VECTOR, 3)
+    used = (built.policy_module.features.activation, built.value_module.features.activation)
+    assert used == (policy, value)
 
 
 def test_critics_have_the_widths_of_values():
