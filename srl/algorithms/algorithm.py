@@ -285,7 +285,7 @@ class Instance(ABC):
 
     @property
     def chunk(self) -> int:
-        """Steps between two memories that an unroll keeps; 0 where acting keeps no memory."""
+        """Steps between two memories that an unroll keeps; 0 keeps that before its first row."""
         return 0
 
     @property
@@ -390,9 +390,19 @@ class Instance(ABC):
 
     # Learning.
 
+    def slots_of_block(self, length: int) -> int:
+        """Gives the number of neighbouring slots that are only learned from together.
+
+        Learners that divide the slots have multiples of it.
+
+        Args:
+            length: Of the unrolls.
+        """
+        return 1
+
     @classmethod
     def has_replay(cls) -> bool:
-        """Tells if the algorithm has a replay."""
+        """Tells if the algorithm has a replay, which holds unrolls of one length."""
         return cls.empty_replay is not Instance.empty_replay
 
     def empty_replay(self, unroll: Unroll) -> Tree:
