@@ -207,7 +207,7 @@ class PPOInstance(Instance):
     ) -> tuple[PPOState, Tree, Batch]:
         """Computes advantages and value targets, and takes in their moments."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
-        value, memories = self.values(state, replay, unroll)
+        value, memories = self.values(state, unroll, replay)
         replay = self.actor.remembered(replay, unroll, memories)
         advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
         target = correction + value[:-1]
@@ -246,7 +246,7 @@ class PPOInstance(Instance):
         memory = {"policy": unroll.memory, "value": starts}
         return state._replace(values=values), replay, Batch(samples, memory, unroll.slot, once)
 
-    def values(self, state: PPOState, replay: Tree, unroll: Unroll) -> tuple[Array, Tree]:
+    def values(self, state: PPOState, unroll: Unroll, replay: Tree = ()) -> tuple[Array, Tree]:
         """Gives the value of every row, and the memory before each that it is computed with."""
         ended = unroll.terminated | unroll.truncated
         inputs = unroll.observation, self.actor.value_memory(replay, unroll), ended
