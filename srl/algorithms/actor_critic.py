@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from srl.algorithms.algorithm import where_rows
 from srl.algorithms.distributions import (
     ActionSpace,
     Distribution,
@@ -15,7 +14,7 @@ from srl.algorithms.distributions import (
     action_mask,
 )
 from srl.algorithms.normalization import ObservationNormalizer
-from srl.algorithms.returns import zero_unless
+from srl.algorithms.returns import where_rows, zero_unless
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Policy, Specs, Tree, Unroll
@@ -127,7 +126,7 @@ class ActorCritic:
             ValueMemory(memory, jax.tree.map(lambda x: x[0], unroll.observation)),
         )
 
-    def value_memory(self, remembered: Tree, unroll: Unroll) -> Tree:
+    def value_memory(self, unroll: Unroll, remembered: Tree = ()) -> Tree:
         """Gives the memory that values are computed with from an unroll's first row on, [B, ...].
 
         The value network's own is what it was when the same row was last seen: at the end of the
@@ -135,8 +134,8 @@ class ActorCritic:
         an unroll is missing, or that begins anew, remembers nothing.
 
         Args:
-            remembered: A `ValueMemory`, or ().
             unroll: Of B slots.
+            remembered: A `ValueMemory`; () remembers nothing.
         """
         if self.network.shared:
             return jax.tree.map(lambda x: x[0], unroll.memory)
@@ -149,13 +148,13 @@ class ActorCritic:
             memory = where_rows(_equal_rows(seen, first), before, memory)
         return memory
 
-    def remembered(self, remembered: Tree, unroll: Unroll, memories: Tree) -> Tree:
+    def remembered(self, unroll: Unroll, memories: Tree, remembered: Tree) -> Tree:
         """Gives the `ValueMemory` after an unroll; see `value_memory`.
 
         Args:
-            remembered: That before it, or ().
             unroll: Of B slots.
             memories: [T + 1, B, ...], before each row.
+            remembered: That before it, or ().
         """
         if not remembered:
             return remembered

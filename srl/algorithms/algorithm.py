@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args
 from srl.algorithms.distributions import Distribution
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.normalization import ObservationNormalizer, ScaledBytes
+from srl.algorithms.returns import where_rows
 from srl.core.errors import PlanError, UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
@@ -391,13 +392,7 @@ class Instance(ABC):
     # Learning.
 
     def slots_of_block(self, length: int) -> int:
-        """Gives the number of neighbouring slots that are only learned from together.
-
-        Learners that divide the slots have multiples of it.
-
-        Args:
-            length: Of the unrolls.
-        """
+        """Gives the number of neighbouring slots that unrolls of a length are learned from with."""
         return 1
 
     @classmethod
@@ -500,10 +495,3 @@ def learn(
         finished = instance.finish(states[name], replays[name], batches[name], metrics[name])
         states[name], replays[name], metrics[name] = finished
     return states, replays, metrics
-
-
-def where_rows(condition: Array, one: Tree, other: Tree) -> Any:
-    """Gives the rows of `one` where the condition, bool [B], is set, and elsewhere of `other`."""
-    return jax.tree.map(
-        lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other
-    )

@@ -132,11 +132,11 @@ class IMPALAInstance(Instance):
     ) -> tuple[IMPALAState, Tree, Batch]:
         """Adds the unroll to the statistics of observations, and to the value's memory."""
         observations = self.normalizer.seen(state.observations, unroll, total)
-        memory = self.actor.value_memory(replay, unroll)
+        memory = self.actor.value_memory(unroll, replay)
         if replay:
             inputs = unroll.observation, memory, unroll.terminated | unroll.truncated
             _, memories = self.actor.values(state.params, state.observations, *inputs)
-            replay = self.actor.remembered(replay, unroll, memories)
+            replay = self.actor.remembered(unroll, memories, replay)
         return state, replay, Batch(unroll, memory, observations)
 
     def loss(

@@ -208,7 +208,7 @@ class PPOInstance(Instance):
         """Computes advantages and value targets, and takes in their moments."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
         value, memories = self.values(state, unroll, replay)
-        replay = self.actor.remembered(replay, unroll, memories)
+        replay = self.actor.remembered(unroll, memories, replay)
         advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
         target = correction + value[:-1]
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
@@ -249,7 +249,7 @@ class PPOInstance(Instance):
     def values(self, state: PPOState, unroll: Unroll, replay: Tree = ()) -> tuple[Array, Tree]:
         """Gives the value of every row, and the memory before each that it is computed with."""
         ended = unroll.terminated | unroll.truncated
-        inputs = unroll.observation, self.actor.value_memory(replay, unroll), ended
+        inputs = unroll.observation, self.actor.value_memory(unroll, replay), ended
         value, memories = self.actor.values(state.params, state.observations, *inputs)
         if self.config.normalize_values:
             value = unstandardize(state.values, value)
