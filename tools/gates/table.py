@@ -146,6 +146,19 @@ GATES = (
         300,
         "none; without memory below 100",
     ),
+    Gate(
+        "ppo-cartpole:hidden_velocities",
+        f"{_NO_VELOCITIES} --algorithm.network.memory 32",
+        400,
+        "none; without memory below 100",
+    ),
+    Gate(
+        "impala-cartpole:hidden_velocities",
+        f"{_NO_VELOCITIES} --algorithm impala --algorithm.network.memory 64 "
+        "--algorithm.network.cell lstm",
+        400,
+        "none; without memory below 100",
+    ),
     *(
         Gate(
             f"{algorithm}-t_maze:{length}",
