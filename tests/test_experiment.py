@@ -290,7 +290,10 @@ def test_the_plan_stands_in_the_values_of_a_run():
             "--algorithm.initial-log-std -99",
             "algorithm.initial_log_std is -99.0; expected a number from -10 to 10",
         ),
-        ("--algorithm.minibatches 3", "minibatches must divide the unroll length"),
+        (
+            "--algorithm.network.memory 8 --algorithm.chunk 5",
+            "PPO with unroll_length=32, chunk=5 and a network with memory: chunk must divide",
+        ),
         ("--algorithm td3 --algorithm.noise 0.1", "noise is '0.1'; expected 2 values: FLOAT FLOAT"),
         ("--algorithm dqn --algorithm.value-range 10", "expected 2 values: FLOAT FLOAT"),
         ("--algorithm.replay 10", "--algorithm.replay is a setting of DQN, R2D2, SAC, DiscreteSAC"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from srl.algorithms.distributions import (
     ActionSpace,
@@ -14,7 +14,7 @@ from srl.algorithms.distributions import (
     action_mask,
 )
 from srl.algorithms.normalization import ObservationNormalizer
-from srl.algorithms.returns import zero_unless
+from srl.algorithms.returns import where_rows, zero_unless
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Policy, Specs, Tree, Unroll
@@ -116,14 +116,67 @@ class ActorCritic:
         mask = action_mask(observation)
         return self.actions(params["policy"]["actions"], outputs, mask), value
 
-    def value_memory(self, unroll: Unroll) -> Tree:
+    def empty_value_memory(self, unroll: Unroll) -> Tree:
+        """Gives a `ValueMemory` of nothing for the slots of an unroll; () where none is needed."""
+        if self.network.shared or not self.network.memory:
+            return ()
+        memory = self.network.initial_memory(unroll.reward.shape[1])
+        return jax.tree.map(
+            lambda x: jnp.zeros((2, 1, *x.shape), x.dtype),
+            ValueMemory(memory, jax.tree.map(lambda x: x[0], unroll.observation)),
+        )
+
+    def value_memory(self, unroll: Unroll, remembered: Tree = ()) -> Tree:
         """Gives the memory that values are computed with from an unroll's first row on, [B, ...].
 
-        The value network's own starts from zeros at each unroll, as only learning knows it.
+        The value network's own is what it was when the same row was last seen: at the end of the
+        slot's last unroll, or at its start if the unroll is learned from once more. A slot of which
+        an unroll is missing, or that begins anew, remembers nothing.
+
+        Args:
+            unroll: Of B slots.
+            remembered: A `ValueMemory`; () remembers nothing.
         """
         if self.network.shared:
             return jax.tree.map(lambda x: x[0], unroll.memory)
-        return self.network.initial_memory(unroll.reward.shape[1])
+        memory = self.network.initial_memory(unroll.reward.shape[1])
+        if not remembered:
+            return memory
+        first = jax.tree.map(lambda x: x[0], unroll.observation)
+        for k in (0, 1):
+            seen, before = jax.tree.map(lambda x, k=k: x[k, 0], remembered)[::-1]
+            memory = where_rows(_equal_rows(seen, first), before, memory)
+        return memory
+
+    def remembered(self, unroll: Unroll, memories: Tree, remembered: Tree) -> Tree:
+        """Gives the `ValueMemory` after an unroll; see `value_memory`.
+
+        Args:
+            unroll: Of B slots.
+            memories: [T + 1, B, ...], before each row.
+            remembered: That before it, or ().
+        """
+        if not remembered:
+            return remembered
+        rows = ValueMemory(memories, unroll.observation)
+        return jax.tree.map(lambda x: jnp.stack([x[:1], x[-1:]]), rows)
+
+
+class ValueMemory(NamedTuple):
+    """The value network's memory of B slots, before the first and the last row of their unrolls.
+
+    Acting does not know it, so it is carried from update to update by those who learn.
+    """
+
+    memory: Array  # [2, 1, B, units]
+    observation: Tree  # [2, 1, B, ...], at these rows
+
+
+def _equal_rows(one: Tree, other: Tree) -> Array:
+    """Tells which rows of two trees [B, ...] are equal, bool [B]."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    equal = [jnp.all((a == b).reshape(len(a), -1), axis=1) for a, b in pairs]
+    return jnp.all(jnp.stack(equal), axis=0)
 
 
 def _networks(params: Tree) -> Tree:

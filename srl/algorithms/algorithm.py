@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args
 from srl.algorithms.distributions import Distribution
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.normalization import ObservationNormalizer, ScaledBytes
+from srl.algorithms.returns import where_rows
 from srl.core.errors import PlanError, UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
@@ -285,7 +286,7 @@ class Instance(ABC):
 
     @property
     def chunk(self) -> int:
-        """Steps between two memories that an unroll keeps; 0 where acting keeps no memory."""
+        """Steps between two memories that an unroll keeps; 0 keeps that before its first row."""
         return 0
 
     @property
@@ -390,9 +391,13 @@ class Instance(ABC):
 
     # Learning.
 
+    def slots_of_block(self, length: int) -> int:
+        """Gives the number of neighbouring slots that unrolls of a length are learned from with."""
+        return 1
+
     @classmethod
     def has_replay(cls) -> bool:
-        """Tells if the algorithm has a replay."""
+        """Tells if the algorithm has a replay, which holds unrolls of one length."""
         return cls.empty_replay is not Instance.empty_replay
 
     def empty_replay(self, unroll: Unroll) -> Tree:
@@ -490,10 +495,3 @@ def learn(
         finished = instance.finish(states[name], replays[name], batches[name], metrics[name])
         states[name], replays[name], metrics[name] = finished
     return states, replays, metrics
-
-
-def where_rows(condition: Array, one: Tree, other: Tree) -> Any:
-    """Gives the rows of `one` where the condition, bool [B], is set, and elsewhere of `other`."""
-    return jax.tree.map(
-        lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other
-    )

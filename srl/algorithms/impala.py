@@ -81,6 +81,7 @@ class Batch(NamedTuple):
     """An unroll, and the statistics of observations with it."""
 
     unroll: Unroll
+    value_memory: Tree  # [B, ...], before the first row
     observations: dict[str, Statistics]
 
 
@@ -101,11 +102,6 @@ class IMPALAInstance(Instance):
         """Adam with the gradient's norm bounded."""
         return clipped(self.config.max_grad_norm, optax.scale_by_adam(eps=1e-5))
 
-    @property
-    def chunk(self) -> int:
-        """A policy with memory is learned from over whole unrolls."""
-        return self.config.unroll_length if self.actor.network.memory else 0
-
     def init(self, key: Array) -> IMPALAState:
         """Draws parameters; nothing is normalised yet."""
         params_key, learning_key = jax.random.split(key)
@@ -122,27 +118,44 @@ class IMPALAInstance(Instance):
         """Gives the policy's parameters and the statistics of observations."""
         return Policy(state.params["policy"], state.observations)
 
+    @classmethod
+    def has_replay(cls) -> bool:
+        """False: the value's memory does not depend on the lengths of unrolls."""
+        return False
+
+    def empty_replay(self, unroll: Unroll) -> Tree:
+        """Gives the value network's memory of nothing, where it has one."""
+        return self.actor.empty_value_memory(unroll)
+
     def prepare(
         self, state: IMPALAState, replay: Tree, unroll: Unroll, total: Total
     ) -> tuple[IMPALAState, Tree, Batch]:
-        """Adds the unroll to the statistics of observations."""
+        """Adds the unroll to the statistics of observations, and to the value's memory."""
         observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(unroll, observations)
+        memory = self.actor.value_memory(unroll, replay)
+        if replay:
+            inputs = unroll.observation, memory, unroll.terminated | unroll.truncated
+            _, memories = self.actor.values(state.params, state.observations, *inputs)
+            replay = self.actor.remembered(unroll, memories, replay)
+        return state, replay, Batch(unroll, memory, observations)
 
-    def loss(self, params: Tree, state: IMPALAState, unroll: Unroll) -> tuple[Array, Metrics]:
+    def loss(
+        self, params: Tree, state: IMPALAState, unroll: Unroll, value_memory: Tree
+    ) -> tuple[Array, Metrics]:
         """Policy gradient, value and entropy terms (Espeholt et al., 2018, section 4.2), [T, B].
 
         Args:
             params: Of the policy and of the value.
             state: Its statistics are used.
             unroll: Rows [T + 1, B, ...].
+            value_memory: [B, ...], that values are computed with from the first row on.
         """
         config = self.config
         valid = valid_rows(unroll.terminated, unroll.truncated)
         ended = jnp.logical_or(unroll.terminated, unroll.truncated)
         memory = {
             "policy": jax.tree.map(lambda x: x[0], unroll.memory),
-            "value": self.actor.value_memory(unroll),
+            "value": value_memory,
         }
         inputs = unroll.observation, memory, ended
         policy, value = self.actor.distributions_and_values(params, state.observations, *inputs)
@@ -171,7 +184,8 @@ class IMPALAInstance(Instance):
     ) -> tuple[IMPALAState, Metrics]:
         """Takes a step of Adam on the whole batch."""
         valid = valid_rows(batch.unroll.terminated, batch.unroll.truncated)
-        loss = lambda params: self.loss(params, state, batch.unroll)  # noqa: E731
+        given = state, batch.unroll, batch.value_memory
+        loss = lambda params: self.loss(params, *given)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, valid)
         gradient, metrics = total(sums).mean()
         rate = learning_rate(self.config, state.n, self.updates)

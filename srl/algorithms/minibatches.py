@@ -1,8 +1,8 @@
 """The division of unrolls into minibatches.
 
-A minibatch takes one chunk of every `parts` neighbouring ones from each slot, and in each epoch
-every chunk is in one minibatch. Its minibatch depends on the random key, the slot and the chunk
-alone, however slots are spread.
+In each epoch every chunk of every slot is in one minibatch. Neighbouring chunks are divided among
+minibatches first, then neighbouring slots. The minibatch of a chunk depends on the random key, the
+slot and the chunk alone, however slots are spread.
 """
 
 from __future__ import annotations
@@ -18,35 +18,47 @@ from srl.dataflow.trace import trace
 
 # Of a batch, where the number of minibatches is left to be chosen.
 MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64
+LEAST_SEQUENCES = 8
 
 
-def expect_minibatches_fit(config: Any) -> None:
-    """Raises UserError where minibatches, and chunks, do not divide the unroll length."""
-    has_memory = bool(config.network.memory)
-    unit = (config.minibatches or 1) * chunk_length(config)
+def expect_chunks_fit(config: Any) -> None:
+    """Raises UserError where chunks do not divide the unroll length."""
+    if not config.network.memory:
+        return
     for unrolled in trace(config).unrolls:
-        if unrolled.length % unit == 0:
-            continue
-        chunks = f", chunk={config.chunk}, and a network with memory" if has_memory else ""
-        raise UserError(
-            f"{type(config).__name__} with unroll_length={unrolled.length}, "
-            f"minibatches={config.minibatches or 1}{chunks}: "
-            f"minibatches{' * chunk' if has_memory else ''} must divide the unroll "
-            f"length; make --algorithm.unroll-length a multiple of {unit}, or change the others"
-        )
+        if unrolled.length % (config.chunk or unrolled.length):
+            raise UserError(
+                f"{type(config).__name__} with unroll_length={unrolled.length}, "
+                f"chunk={config.chunk} and a network with memory: chunk must divide the unroll "
+                f"length; make --algorithm.unroll-length a multiple of {config.chunk}, or leave "
+                "chunk out, which learns from whole unrolls"
+            )
 
 
 def fitting_minibatches(config: Any, num_envs: int) -> int:
-    """Chooses the number of minibatches: the most that leave enough samples in each."""
+    """Chooses the number of minibatches: the most that leave enough samples in each.
+
+    Without memory they divide the unroll. With memory they have at least `LEAST_SEQUENCES` chunks
+    of each slot's step, from slots that as many learners can share: the number depends on no plan.
+    """
     length = math.gcd(*(unrolled.length for unrolled in trace(config).unrolls))
     most = min(MOST_MINIBATCHES, max(num_envs * length // LEAST_SAMPLES, 1))
-    step = chunk_length(config)
-    return max(n for n in range(1, most + 1) if length // step % n == 0)
+    if not config.network.memory:
+        return max(n for n in range(1, most + 1) if length % n == 0)
+    chunks, slots = length // (config.chunk or length), max(num_envs // LEAST_SEQUENCES, 1)
+    shares = ((n, *shares_of(n, chunks)) for n in range(1, most + 1))
+    return max(n for n, _, of_slots in shares if slots % of_slots == 0)
 
 
-def chunk_length(config: Any) -> int:
-    """Steps of a slot that stay together in a minibatch."""
-    return config.chunk if config.network.memory else 1
+def shares_of(parts: int, chunks: int) -> tuple[int, int]:
+    """Divides a number of minibatches over the chunks of a slot, and the rest over slots.
+
+    Returns:
+        The neighbouring chunks and the neighbouring slots of a block, a cell of which each
+        minibatch gets; their product is `parts`.
+    """
+    of_chunks = math.gcd(parts, chunks)
+    return of_chunks, parts // of_chunks
 
 
 class Batch(NamedTuple):
@@ -65,16 +77,34 @@ class Minibatches:
     epochs: int
     parts: int
     """Minibatches of an epoch."""
-    length: int
-    """Steps of a chunk."""
+    chunk: int | None
+    """Steps of a slot that stay together, for a network with memory, 0 for the whole unroll; None
+    without memory."""
 
     @property
     def gradient_steps(self) -> int:
         """One for each minibatch of each epoch."""
         return self.epochs * self.parts
 
+    def starts(self, tree: Tree, steps: int) -> Tree:
+        """Takes the rows that chunks of unrolls of so many steps begin with."""
+        return jax.tree.map(lambda x: x[: steps : self.chunk or steps], tree)
+
+    def slots_of_block(self, steps: int) -> int:
+        """Slots that are divided among minibatches, of unrolls of so many steps.
+
+        Learners that divide the slots have multiples of it.
+        """
+        return shares_of(self.parts, steps // self._length(steps))[1]
+
+    def _length(self, steps: int) -> int:
+        return 1 if self.chunk is None else self.chunk or steps
+
     def draw(self, batch: Batch, state: Any, step: Array) -> tuple[Any, Tree]:
-        """Gives the samples of a gradient step, [length, S, ...], and the memories before them.
+        """Gives the samples of a gradient step, and the memories before them.
+
+        Samples are [S, ...] without memory and [chunk, S, ...] with it: products of matrices are
+        faster without an axis of time.
 
         Args:
             batch: Of T steps and B slots.
@@ -84,50 +114,66 @@ class Minibatches:
         epoch, number = step // self.parts, step % self.parts
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.n * self.epochs + epoch)
         steps = len(batch.samples.valid)
-        drawn = draw(key, batch.slot, steps, self.parts, self.length, number)
-        return drawn.steps(batch.samples), drawn.starts(batch.memory)
+        drawn = draw(key, batch.slot, steps, self.parts, self._length(steps), number)
+        samples = drawn.steps(batch.samples)
+        if drawn.present is not None:
+            samples = samples._replace(valid=samples.valid & drawn.present)
+        if self.chunk is None:
+            samples = jax.tree.map(lambda x: x[0], samples)
+        return samples, drawn.starts(batch.memory)
 
 
 class Minibatch(NamedTuple):
-    """Chunks of `length` steps, S of them from each of B slots."""
+    """S chunks of `length` steps."""
 
-    start: Array  # int32 [S, B], the first step of each
+    chunk: Array  # int32 [S], counted from the start of the unroll
+    column: Array  # int32 [S], of the slots here
     length: int
+    present: Array | None = None  # bool [S], False where a slot stands in for one that is not there
 
     def steps(self, tree: Tree) -> Tree:
-        """Takes what belongs to each step: [T, B, ...] to [length, S * B, ...].
-
-        Chunks of one step have no axis of time: products of matrices are faster without it.
-        """
-        rows = self.start + jnp.arange(self.length)[:, None, None]
-        rows = rows if self.length > 1 else self.start
-        return jax.tree.map(lambda x: _take(x, rows), tree)
+        """Takes what belongs to each step: [T, B, ...] to [length, S, ...]."""
+        row = self.chunk * self.length + jnp.arange(self.length)[:, None]
+        return jax.tree.map(lambda x: _take(x, row, self.column), tree)
 
     def starts(self, tree: Tree) -> Tree:
-        """Takes what belongs to each chunk: [T / length, B, ...] to [S * B, ...]."""
-        return jax.tree.map(lambda x: _take(x, self.start // self.length), tree)
+        """Takes what belongs to each chunk: [T / length, B, ...] to [S, ...]."""
+        return jax.tree.map(lambda x: _take(x, self.chunk, self.column), tree)
 
 
 def draw(key: Array, slot: Array, steps: int, parts: int, length: int, number: Array) -> Minibatch:
     """Draws one of the minibatches of an epoch.
 
+    Chunks and slots are cut into blocks of `parts` cells, of neighbouring chunks and neighbouring
+    slots (`shares_of`). A minibatch gets one cell of each block. The last block may lack slots.
+
     Args:
         key: Random key of the epoch.
         slot: int32 [B], which of the run's slots each column is.
-        steps: T, a multiple of `parts * length`.
+        steps: T, a multiple of `length`.
         parts: Minibatches of an epoch.
         length: Of a chunk.
         number: int32 [], which of the epoch's minibatches.
+
+    Raises:
+        UserError: If there are fewer slots than a block has.
     """
-    blocks = steps // (parts * length)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slot)
-    bits = jax.vmap(lambda key: jax.random.bits(key, (blocks,)), out_axes=1)(keys)
-    # Each block's order is rotated by a random number.
-    place = ((bits % parts).astype(jnp.int32) + number) % parts
-    return Minibatch((place + parts * jnp.arange(blocks)[:, None]) * length, length)
+    of_chunks, of_slots = shares_of(parts, steps // length)
+    if len(slot) < of_slots:
+        raise UserError(
+            f"minibatches={parts} cannot be made of {steps // length} chunks of {len(slot)} slots: "
+            f"give --algorithm.minibatches {of_chunks * len(slot)}, or more --num-envs"
+        )
+    rows, columns = steps // length // of_chunks, -(-len(slot) // of_slots)
+    # Of each block, known by its chunk and its first slot, the order is rotated by a random number.
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slot[::of_slots])
+    bits = jax.vmap(lambda key: jax.random.bits(key, (rows,)), out_axes=1)(keys)
+    cell = ((bits % parts).astype(jnp.int32) + number) % parts
+    chunk = cell // of_slots + of_chunks * jnp.arange(rows)[:, None]
+    column = (cell % of_slots + of_slots * jnp.arange(columns)).reshape(-1)
+    present = None if len(slot) % of_slots == 0 else column < len(slot)
+    return Minibatch(chunk.reshape(-1), jnp.minimum(column, len(slot) - 1), length, present)
 
 
-def _take(x: Array, rows: Array) -> Array:
-    slots = x.shape[1]
-    index = rows * slots + jnp.arange(slots)
-    return x.reshape(-1, *x.shape[2:])[index.reshape(*rows.shape[:-2], -1)]
+def _take(x: Array, row: Array, column: Array) -> Array:
+    return x.reshape(-1, *x.shape[2:])[row * x.shape[1] + column]

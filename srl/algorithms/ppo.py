@@ -2,7 +2,8 @@
 
 One batch is T steps of B slots. Its values and advantages are computed once, under the parameters
 it arrives at; then every epoch goes through it in minibatches. A policy with memory is learned from
-in chunks of `chunk` steps, each from the memory that acting had at its first step.
+in chunks of `chunk` steps, each from the memory that acting had at its first step. The value
+network's memory goes on from unroll to unroll.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, lea
 from srl.algorithms.minibatches import (
     Batch,
     Minibatches,
-    expect_minibatches_fit,
+    expect_chunks_fit,
     fitting_minibatches,
 )
 from srl.algorithms.normalization import (
@@ -59,10 +60,11 @@ class PPO(Algorithm):
     epochs: AtLeastOne = 10
     """Passes of learning through each batch."""
     minibatches: Annotated[int, Range(0)] = 0
-    """The number of parts of a batch, each for one gradient step; it divides the unroll length.
-    0 chooses up to 32, of 64 steps or more each."""
-    chunk: AtLeastOne = 8
-    """Steps that a network with memory learns from in sequence; not used without memory."""
+    """The number of parts of a batch, each for one gradient step. They divide the steps of each
+    slot as far as chunks allow, and then the slots. 0 chooses up to 32, of 64 steps or more each,
+    with memory of 8 chunks or more."""
+    chunk: Annotated[int, Range(0)] = 0
+    """Steps that a network with memory learns from in sequence; 0 takes the whole unroll."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of Adam."""
     anneal: bool = True
@@ -95,7 +97,7 @@ class PPO(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        expect_minibatches_fit(self)
+        expect_chunks_fit(self)
 
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the number of minibatches, where that is 0."""
@@ -162,12 +164,13 @@ class PPOInstance(Instance):
     def minibatches(self) -> Minibatches:
         """The division of batches."""
         config = self.config
-        return Minibatches(config.epochs, config.minibatches, self.chunk or 1)
+        chunk = config.chunk if self.actor.network.memory else None
+        return Minibatches(config.epochs, config.minibatches, chunk)
 
     @property
     def chunk(self) -> int:
-        """Steps of a policy with memory that are learned from in sequence."""
-        return self.config.chunk if self.actor.network.memory else 0
+        """Steps that a policy with memory learns from in sequence."""
+        return self.minibatches.chunk or 0
 
     @property
     def gradient_steps(self) -> int:
@@ -192,12 +195,26 @@ class PPOInstance(Instance):
         """Gives the policy's parameters and the statistics of observations."""
         return Policy(state.params["policy"], state.observations)
 
+    def slots_of_block(self, length: int) -> int:
+        """Slots that are divided among minibatches."""
+        return self.minibatches.slots_of_block(length)
+
+    @classmethod
+    def has_replay(cls) -> bool:
+        """False: the value's memory does not depend on the lengths of unrolls."""
+        return False
+
+    def empty_replay(self, unroll: Unroll) -> Tree:
+        """Gives the value network's memory of nothing, where it has one."""
+        return self.actor.empty_value_memory(unroll)
+
     def prepare(
         self, state: PPOState, replay: Tree, unroll: Unroll, total: Total
     ) -> tuple[PPOState, Tree, Batch]:
         """Computes advantages and value targets, and takes in their moments."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
-        value, memories = self.values(state, unroll)
+        value, memories = self.values(state, unroll, replay)
+        replay = self.actor.remembered(unroll, memories, replay)
         advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
         target = correction + value[:-1]
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
@@ -230,18 +247,19 @@ class PPOInstance(Instance):
             observations=self.normalizer.update(state.observations, sums["observations"]),
             explained_variance=1 - unexplained,
         )
-        memory = {"policy": unroll.memory, "value": memories}
+        own = () if self.actor.network.shared else memories
+        starts = self.minibatches.starts(own, len(valid))
+        memory = {"policy": unroll.memory, "value": starts}
         return state._replace(values=values), replay, Batch(samples, memory, unroll.slot, once)
 
-    def values(self, state: PPOState, unroll: Unroll) -> tuple[Array, Tree]:
-        """Gives the value of every row, and the value network's own memory at chunk starts."""
+    def values(self, state: PPOState, unroll: Unroll, replay: Tree = ()) -> tuple[Array, Tree]:
+        """Gives the value of every row, and the memory before each that it is computed with."""
         ended = unroll.terminated | unroll.truncated
-        inputs = unroll.observation, self.actor.value_memory(unroll), ended
+        inputs = unroll.observation, self.actor.value_memory(unroll, replay), ended
         value, memories = self.actor.values(state.params, state.observations, *inputs)
         if self.config.normalize_values:
             value = unstandardize(state.values, value)
-        own = () if self.actor.network.shared else memories
-        return value, jax.tree.map(lambda x: x[:-1][:: self.chunk], own)
+        return value, memories
 
     def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> tuple[Array, ...]:
         """Gives the generalized advantages, and the probabilities with which actions were drawn.

@@ -17,7 +17,7 @@ from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, lea
 from srl.algorithms.minibatches import (
     Batch,
     Minibatches,
-    expect_minibatches_fit,
+    expect_chunks_fit,
     fitting_minibatches,
 )
 from srl.algorithms.normalization import Statistics
@@ -57,10 +57,11 @@ class PQN(Algorithm):
     epochs: AtLeastOne = 4
     """Passes of learning through each batch."""
     minibatches: Annotated[int, Range(0)] = 0
-    """The number of parts of a batch, each for one gradient step; it divides the unroll length.
-    0 chooses up to 32, of 64 steps or more each."""
-    chunk: AtLeastOne = 8
-    """Steps that a network with memory learns from in sequence; not used without memory."""
+    """The number of parts of a batch, each for one gradient step. They divide the steps of each
+    slot as far as chunks allow, and then the slots. 0 chooses up to 32, of 64 steps or more each,
+    with memory of 8 chunks or more."""
+    chunk: Annotated[int, Range(0)] = 0
+    """Steps that a network with memory learns from in sequence; 0 takes the whole unroll."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of RAdam."""
     anneal: bool = True
@@ -73,7 +74,7 @@ class PQN(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        expect_minibatches_fit(self)
+        expect_chunks_fit(self)
 
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the number of minibatches, where that is 0."""
@@ -128,12 +129,13 @@ class PQNInstance(Instance):
     def minibatches(self) -> Minibatches:
         """The division of batches."""
         config = self.config
-        return Minibatches(config.epochs, config.minibatches, self.chunk or 1)
+        chunk = config.chunk if self.actor.network.memory else None
+        return Minibatches(config.epochs, config.minibatches, chunk)
 
     @property
     def chunk(self) -> int:
-        """Steps of a network with memory that are learned from in sequence."""
-        return self.config.chunk if self.actor.network.memory else 0
+        """Steps that a network with memory learns from in sequence."""
+        return self.minibatches.chunk or 0
 
     @property
     def gradient_steps(self) -> int:
@@ -156,6 +158,10 @@ class PQNInstance(Instance):
         """Gives the network's parameters, epsilon, and the statistics of observations."""
         share = epsilon(self.config, state.n, self.updates, self.slots)
         return Policy({"network": state.params, "epsilon": share}, state.observations)
+
+    def slots_of_block(self, length: int) -> int:
+        """Slots that are divided among minibatches."""
+        return self.minibatches.slots_of_block(length)
 
     def prepare(
         self, state: PQNState, replay: Tree, unroll: Unroll, total: Total

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from srl.algorithms.algorithm import Algorithm, Instance, Total, where_rows
+from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.frames import FrameStack
+from srl.algorithms.returns import where_rows
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
 

@@ -26,6 +26,13 @@ def zero_unless(valid: Array, tree: Tree) -> Tree:
     return jax.tree.map(of, tree)
 
 
+def where_rows(condition: Array, one: Tree, other: Tree) -> Tree:
+    """Gives the rows of `one` where the condition, bool [B], is set, and elsewhere of `other`."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other
+    )
+
+
 def generalized_advantages(
     reward: Array,
     terminated: Array,

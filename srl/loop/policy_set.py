@@ -228,6 +228,26 @@ class PolicySet:
             )
         return chunk
 
+    def cut_block(self, num_envs: int, lengths: Collection[int]) -> str:
+        """Describes minibatches that take slots together which are not learned from in one place.
+
+        Args:
+            num_envs: Environments that are learned from in each of several places.
+            lengths: Of the unrolls.
+
+        Returns:
+            A text; empty where there is no such minibatch.
+        """
+        for name, instance in self.instances.items():
+            slots = num_envs // self.period * len(self._slots[name])
+            for block in map(instance.slots_of_block, lengths):
+                if slots % block:
+                    return (
+                        f"the minibatches of policy {name!r} divide each {block} neighbouring "
+                        f"slots, and blocks of {block} do not fill the {slots} slots"
+                    )
+        return ""
+
     def act(
         self,
         policies: Mapping[str, Any],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -70,7 +72,7 @@ class GatedRecurrentUnit(nn.Module):
     def __call__(self, x: Array, memory: Array, ended: Array) -> tuple[Array, Array]:
         """Takes x [L, B, features]; gives its outputs and the memories, see PolicyAndValue."""
         # What does not depend on memory is computed for all rows at once.
-        inputs = dense(3 * self.units, 1.0, name="inputs")(x)
+        inputs = dense(3 * self.units, 1.0, "inputs", bias=_warped(0, 1, 0))(x)
         shape, gates = (self.units, self.units), ("reset", "keep", "new")
         recurrent = jnp.concatenate(
             [self.param(gate, orthogonal(1.0), shape) for gate in gates], axis=-1
@@ -93,8 +95,7 @@ class GatedRecurrentUnit(nn.Module):
 class LongShortTermMemory(nn.Module):
     """A layer with memory (Hochreiter and Schmidhuber, 1997), whose outputs are layer-normalised.
 
-    Forgetting starts at a bias of 1 (Jozefowicz et al., 2015). A row of memory is the last output
-    and then the cell, twice `units` numbers.
+    A row of memory is the last output and then the cell, twice `units` numbers.
     """
 
     units: int
@@ -102,7 +103,7 @@ class LongShortTermMemory(nn.Module):
     @nn.compact
     def __call__(self, x: Array, memory: Array, ended: Array) -> tuple[Array, Array]:
         """Takes x [L, B, features]; gives its outputs and the memories, see PolicyAndValue."""
-        inputs = dense(4 * self.units, 1.0, name="inputs")(x)
+        inputs = dense(4 * self.units, 1.0, "inputs", bias=_warped(-1, 1, 0, 0))(x)
         shape, gates = (self.units, self.units), ("input", "forget", "new", "output")
         recurrent = jnp.concatenate(
             [self.param(gate, orthogonal(1.0), shape) for gate in gates], axis=-1
@@ -120,6 +121,25 @@ class LongShortTermMemory(nn.Module):
 
         _, (outputs, following) = jax.lax.scan(step, memory, (inputs, ended))
         return nn.LayerNorm()(outputs), jnp.concatenate([memory[None], following])
+
+
+_LONGEST = 100.0  # steps that some units remember from the start
+
+
+def _warped(*signs: int) -> nn.initializers.Initializer:
+    """Biases with which units forget after 1 to `_LONGEST` steps (Tallec and Ollivier, 2018).
+
+    Without, half of what is remembered is gone after each step, and no gradient reaches far back.
+
+    Args:
+        signs: Of each gate: 1 keeps, -1 lets in, 0 does neither.
+    """
+
+    def biases(key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Array:
+        times = jnp.log(jnp.linspace(1.0, _LONGEST, shape[0] // len(signs), dtype=dtype))
+        return jnp.concatenate([sign * times for sign in signs])
+
+    return biases
 
 
 CELLS = {"gru": GatedRecurrentUnit, "lstm": LongShortTermMemory}

@@ -32,9 +32,16 @@ def activation(name: str) -> Callable[[Array], Array]:
     return function
 
 
-def dense(units: int, scale: float, name: str | None = None, use_bias: bool = True) -> nn.Dense:
+def dense(
+    units: int,
+    scale: float,
+    name: str | None = None,
+    use_bias: bool = True,
+    bias: nn.initializers.Initializer = nn.initializers.zeros,
+) -> nn.Dense:
     """A dense layer with an orthogonal kernel, as PPO implementations use it."""
-    return nn.Dense(units, use_bias=use_bias, kernel_init=orthogonal(scale), name=name)
+    kernel = orthogonal(scale)
+    return nn.Dense(units, use_bias=use_bias, kernel_init=kernel, bias_init=bias, name=name)
 
 
 def orthogonal(scale: float) -> nn.initializers.Initializer:

@@ -162,8 +162,8 @@ class Run:
             trainer.restore_replays(checkpoints.replay_folder, files)
         elif replays:
             self.show.say(
-                "the checkpoint holds no replay: the run goes on with an empty one, which is "
-                "filled by warm-up before learning goes on"
+                "the checkpoint holds no replay: the run goes on with an empty one, which "
+                "an algorithm with a warm-up fills before it learns again"
             )
         for later in damaged if self._kept else ():
             kept = self.checkpoints.set_aside(later.version, "damaged")

@@ -8,10 +8,10 @@ from gymnasium import spaces
 
 from srl import Experiment, UserError
 from srl.algorithms import DQN, PPO
-from srl.algorithms.algorithm import where_rows
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.preprocessing import bound
 from srl.algorithms.replay import Draws, empty, insert
+from srl.algorithms.returns import where_rows
 from srl.core.tree import leaves_of
 from srl.core.types import Specs, Unroll
 from srl.loop.training import local_training

@@ -1,34 +1,76 @@
 """Minibatches: every step is in one of each epoch, whichever slots are together."""
 
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from srl.algorithms.minibatches import draw
+from srl.algorithms.minibatches import Batch, Minibatches, draw
+from srl.core.errors import UserError
 
-STEPS, PARTS = 24, 4
+STEPS = 24
 KEY = jax.random.key(0)
 
 
-def epoch(key, slots, length):
-    """The steps of each minibatch, as numbers `slot * 1000 + step`."""
-    slots = np.asarray(slots, np.int32)
-    numbers = slots * 1000 + np.arange(STEPS)[:, None]
-    minibatches = [draw(key, slots, STEPS, PARTS, length, n) for n in range(PARTS)]
-    return [np.asarray(minibatch.steps(numbers)) for minibatch in minibatches]
+def numbers(slots):
+    """A number of each step, `slot * 1000 + step`."""
+    return jnp.asarray(slots, jnp.int32) * 1000 + jnp.arange(STEPS)[:, None]
 
 
-@pytest.mark.parametrize("length", [1, 3, 6])
-def test_every_step_is_in_one_minibatch_of_each_epoch(length):
-    minibatches = epoch(KEY, range(5), length)
-    shape = (length, 24 * 5 // length // PARTS)
-    assert {minibatch.shape for minibatch in minibatches} == {shape if length > 1 else shape[1:]}
-    expected = np.arange(5)[:, None] * 1000 + np.arange(STEPS)
-    np.testing.assert_array_equal(np.sort(minibatches, axis=None), np.sort(expected, axis=None))
+@partial(jax.jit, static_argnums=(2, 3))
+def drawn(key, slots, length, parts):
+    """The steps of all minibatches of an epoch, [parts, length, S], and which chunks are there."""
+
+    def one(n):
+        minibatch = draw(key, slots, STEPS, parts, length, n)
+        present = minibatch.present
+        present = jnp.ones(minibatch.column.shape, bool) if present is None else present
+        return minibatch.steps(numbers(slots)), present
+
+    return jax.vmap(one)(jnp.arange(parts))
 
 
-def test_epochs_differ():
-    one, other = (epoch(jax.random.key(seed), range(5), 1) for seed in (0, 1))
+def epoch(key, slots, length, parts=4):
+    """The steps of each minibatch, [length, S], by their numbers."""
+    each = map(np.asarray, drawn(key, jnp.asarray(slots, jnp.int32), length, parts))
+    return [steps[:, present] for steps, present in zip(*each, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("slots", "length", "parts", "block"),
+    [
+        (5, 1, 4, (4, 1)),
+        (5, 6, 4, (4, 1)),
+        (8, 24, 4, (1, 4)),
+        (8, 12, 8, (2, 4)),
+        (6, 1, 16, (8, 2)),
+        (7, 24, 3, (1, 3)),
+    ],
+)
+def test_every_step_is_in_one_minibatch_of_each_epoch(slots, length, parts, block):
+    minibatches = epoch(KEY, range(slots), length, parts)
+    steps = np.concatenate([minibatch.reshape(-1) for minibatch in minibatches])
+    np.testing.assert_array_equal(np.sort(steps), np.sort(numbers(np.arange(slots)), axis=None))
+    # Each minibatch has a cell of each block of chunks and slots, but for slots that are not there.
+    chunks, of_slots = block
+    blocks = sorted(
+        (c, s) for c in range(STEPS // length // chunks) for s in range(0, slots, of_slots)
+    )
+    for minibatch in minibatches:
+        slot, step = np.divmod(minibatch[0], 1000)
+        found = sorted(zip(step // length // chunks, slot // of_slots * of_slots, strict=True))
+        whole = [(c, s) for c, s in blocks if s + of_slots <= slots]
+        assert set(whole) <= set(found) <= set(blocks)
+        assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("length", [1, 24])
+def test_epochs_differ(length):
+    one, other = (epoch(jax.random.key(seed), range(8), length) for seed in (0, 1))
     assert any((x != y).any() for x, y in zip(one, other, strict=True))
 
 
@@ -39,10 +81,46 @@ def test_the_minibatch_of_a_step_depends_on_its_slot_and_not_on_those_beside_it(
         assert set(one.flat) == {step for step in other.flat if step // 1000 in (2, 6)}
 
 
+@pytest.mark.parametrize("learners", [2, 4])
+@pytest.mark.parametrize(("length", "parts"), [(24, 4), (12, 8)])
+def test_learners_that_divide_the_slots_draw_together_what_one_draws(learners, length, parts):
+    slots = np.arange(3, 35, 2)  # as of one policy of several, which has some of the run's slots
+    whole = epoch(KEY, slots, length, parts)
+    divided = [epoch(KEY, part, length, parts) for part in np.split(slots, learners)]
+    assert {len(set(m.shape for m in minibatches)) for minibatches in divided} == {1}
+    for n, minibatch in enumerate(whole):
+        own = np.concatenate([part[n].reshape(-1) for part in divided])
+        np.testing.assert_array_equal(np.sort(own), np.sort(minibatch, axis=None))
+
+
 def test_chunks_are_neighbouring_steps_of_one_slot_from_where_memory_is_kept():
     slots = np.arange(5, dtype=np.int32)
-    minibatch = draw(KEY, slots, STEPS, PARTS, 3, 1)
-    steps = np.arange(STEPS)[:, None] + 1000 * slots
+    minibatch = draw(KEY, slots, STEPS, 4, 3, 1)
+    steps = numbers(slots)
     chunks = np.asarray(minibatch.steps(steps))
     np.testing.assert_array_equal(chunks - chunks[0], np.tile([[0], [1], [2]], chunks.shape[1]))
     np.testing.assert_array_equal(minibatch.starts(steps[::3]), chunks[0])
+
+
+def test_slots_that_a_block_lacks_do_not_count():
+    samples = Samples(jnp.ones((STEPS, 7), bool), numbers(np.arange(7)))
+    batch = Batch(samples, samples.number[:1], np.arange(7, dtype=np.int32))
+    state = SimpleNamespace(key=jax.random.key_data(KEY), n=0)
+    minibatches = Minibatches(epochs=1, parts=3, chunk=0)
+    draw_one = jax.jit(lambda step: minibatches.draw(batch, state, step)[0])
+    drawn = [draw_one(step) for step in range(3)]
+    assert {x.valid.shape for x in drawn} == {(STEPS, 3)}
+    steps = np.concatenate([np.asarray(x.number)[np.asarray(x.valid)] for x in drawn])
+    np.testing.assert_array_equal(np.sort(steps), np.sort(numbers(np.arange(7)), axis=None))
+
+
+class Samples(NamedTuple):
+    """Steps with their numbers."""
+
+    valid: Any
+    number: Any
+
+
+def test_more_minibatches_than_cells_are_refused():
+    with pytest.raises(UserError, match=r"give --algorithm.minibatches 6, or more --num-envs"):
+        draw(KEY, np.arange(3, dtype=np.int32), STEPS, 8, 12, 0)

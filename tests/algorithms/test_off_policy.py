@@ -340,14 +340,10 @@ def test_what_allows_no_action_has_neither_value_nor_entropy_in_discrete_sac():
 
 
 def test_the_defaults_of_pqn_suit_networks_with_memory():
-    for network in ({}, {"network": MLP(memory=4)}):
-        settled = PQN(**network).bind(DISCRETE, 10, SLOTS).config
-        step = settled.chunk if settled.network.memory else 1
-        assert settled.unroll_length % (settled.minibatches * step) == 0
-    with pytest.raises(UserError, match="PQN with unroll_length=20, minibatches=16: minibatches"):
-        PQN(unroll_length=20, minibatches=16).validate()
-    with pytest.raises(UserError, match="unroll-length a multiple of 8"):
-        PQN(unroll_length=20, network=MLP(memory=4)).validate()
+    for network, chunk in (({}, 0), ({"network": MLP(memory=4)}, 0), ({}, 7)):
+        PQN(**network, chunk=chunk).bind(DISCRETE, 10, SLOTS)
+    with pytest.raises(UserError, match="unroll-length a multiple of 7"):
+        PQN(chunk=7, network=MLP(memory=4)).validate()
 
 
 PIXELS = CNN(filters=(4,), kernels=(3,), strides=(2,), width=8)

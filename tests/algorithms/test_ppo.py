@@ -422,21 +422,6 @@ def test_the_learning_rate_stays_where_the_length_of_the_run_is_not_known(learn,
     np.testing.assert_allclose(metrics["learning_rate"], CONFIG.learning_rate)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"unroll_length": 10, "minibatches": 4}, "minibatches must divide the unroll length"),
-        (
-            {"network": MLP(memory=8), "chunk": 32, "minibatches": 4},
-            "minibatches \\* chunk must divide",
-        ),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(settings, words):
-    with pytest.raises(UserError, match=words):
-        PPO(**settings).bind(specs())
-
-
 def test_the_configuration_holds_the_number_of_minibatches_that_was_chosen():
     chosen = {(64, 32): 32, (8, 32): 4, (8, 256): 32, (64, 40): 20, (1, 32): 1}
     for (num_envs, unroll_length), minibatches in chosen.items():
@@ -452,13 +437,20 @@ def test_the_configuration_holds_the_number_of_minibatches_that_was_chosen():
         )
 
 
-def test_a_policy_with_memory_gets_as_many_minibatches_as_chunks_can_be_divided_into():
+def test_a_policy_with_memory_gets_as_many_minibatches_as_leave_each_enough_sequences():
     network = MLP(memory=8)
-    assert PPO(network=network).settled().minibatches == 4
-    assert PPO(network=network, unroll_length=64, chunk=16).settled().minibatches == 4
-    assert PPO(network=network, minibatches=2).settled().minibatches == 2
-    with pytest.raises(UserError, match="a multiple of 8"):
-        PPO(network=network, unroll_length=36).validate()
+    assert [PPO(network=network).settled(n).minibatches for n in (1, 8, 32, 48, 64)] == [
+        1,
+        1,
+        4,
+        6,
+        8,
+    ]
+    assert PPO(network=network, chunk=8).settled(64).minibatches == 32  # 4 of each slot's chunks
+    assert PPO(network=network, unroll_length=64, chunk=16).settled(8).minibatches == 4
+    assert PPO(network=network, minibatches=2).settled(64).minibatches == 2
+    with pytest.raises(UserError, match="a multiple of 8, or leave chunk out"):
+        PPO(network=network, unroll_length=36, chunk=8).validate()
 
 
 def test_actions_of_a_box_start_with_the_deviation_that_is_set():

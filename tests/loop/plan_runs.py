@@ -97,7 +97,7 @@ _FIXED = (
 _MADE: list[str] = []
 FILES = {
     "cartpole": _CARTPOLE,
-    "cartpole with memory": _CARTPOLE.replace("width=16)", "width=16, memory=8), chunk=4"),
+    "cartpole with memory": _CARTPOLE.replace("width=16)", "width=16, memory=8)"),
     "cartpole by REINFORCE": _CARTPOLE.replace(
         "algorithms import PPO", "reinforce import Reinforce"
     )

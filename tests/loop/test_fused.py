@@ -66,6 +66,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     train(stopped, 2)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(2, stopped.state(), {}, wait=True)
+    files = stopped.save_replays(tmp_path / "replay")
     train(stopped, 1)  # what was saved is not touched
 
     resumed = start(experiment, Fused)
@@ -73,6 +74,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     tree, _ = checkpoints.restore(2, like=resumed.state())
     checkpoints.close()
     resumed.restore(tree)
+    resumed.restore_replays(tmp_path / "replay", files)
     assert train(resumed, 3) == reports[2:]
     assert_same(whole.state()["learners"], resumed.state()["learners"])
 

@@ -21,7 +21,7 @@ QUICK = {
     "game": ("decoupled",),
     "game against the past": ("decoupled",),
     "game against a fixed policy": (),
-    "cartpole with memory": ("central", "serving"),
+    "cartpole with memory": ("central", "replicated"),
     "cartpole by DQN": ("decoupled",),
     "cartpole by R2D2": ("central",),
     "cartpole by SAC": (),

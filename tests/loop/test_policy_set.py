@@ -1,5 +1,7 @@
 """Policies act on any division of the slots alike, and remember no longer than an episode."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -145,6 +147,20 @@ def test_without_what_was_remembered_the_probabilities_are_others(
     forgotten = acted._replace(memory=jax.tree.map(np.zeros_like, acted.memory))
     of_first = step_metrics(prepared(states, forgotten), np.int64(0))
     assert all(metrics["approx_kl"] > 1e-3 for metrics in of_first.values())
+
+
+def test_minibatches_that_divided_slots_would_cut_are_described(policy_set):
+    whole = PolicySet.of(
+        replace(APPO_WITH_MEMORY, chunk=0, minibatches=8),
+        {"cat*": "cat", "dog": "dog"},
+        SPECS,
+        updates=5,
+    )
+    assert policy_set.cut_block(1, [STEPS]) == ""  # of 4 chunks of each slot
+    assert whole.cut_block(8, [STEPS]) == ""
+    found = whole.cut_block(4, [STEPS])
+    assert "minibatches of policy 'dog' divide each 8 neighbouring slots" in found
+    assert "blocks of 8 do not fill the 4 slots" in found
 
 
 def test_policies_with_other_numbers_of_gradient_steps_learn_as_each_does_alone():

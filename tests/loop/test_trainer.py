@@ -55,12 +55,14 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     stopped.update()  # between two reports
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(3, stopped.state(), {}, wait=True)
+    files = stopped.save_replays(tmp_path / "replay")
 
     resumed = start(EXPERIMENTS[name])
     assert resumed.environments.resumes_exactly
     tree, _ = checkpoints.restore(3, like=resumed.state())
     checkpoints.close()
     resumed.restore(tree)
+    resumed.restore_replays(tmp_path / "replay", files)
     first = resumed.report()
     assert first["updates"] == 3
     assert first["loss/value_loss" if name == "cartpole" else "loss/hiders/value_loss"] > 0

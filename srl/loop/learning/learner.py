@@ -104,7 +104,7 @@ class Learner:
         replays = self.expect_room(example)
         operands = self.states, replays, example, self.setting_operands
         *_, losses = jax.eval_shape(self._traced, *operands)
-        if several_devices() and self._divisible(batches[0]):
+        if several_devices() and self._divisible(batches):
             self._spread(Sharded(self._learn_and_count, example, replays))
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), losses)
         self.progress.begin_losses(self.placed(zeros))
@@ -186,19 +186,23 @@ class Learner:
         else:
             self.replays = self.sharded.joined(self.sharded.empty_replays(make, example))
 
-    def _divisible(self, batch: Batch) -> bool:
-        """Tells if the batch's environments can be divided among this process' devices.
+    def _divisible(self, batches: Sequence[Batch]) -> bool:
+        """Tells if the batches' environments can be divided among this process' devices.
 
         Raises:
             UserError: If they cannot, and the other replicas count on it.
         """
-        envs, devices = batch.timesteps.lost.shape[1], len(local_devices())
+        envs, devices = batches[0].timesteps.lost.shape[1], len(local_devices())
         period = self.policy_set.period
-        if envs % (devices * period) == 0:
+        if envs % (devices * period):
+            text = f"{envs} environments cannot be divided among {devices} devices"
+            if period > 1:
+                text += f" so that past matches are spread alike, which they are every {period}"
+        else:
+            lengths = {len(batch.log_prob) for batch in batches}
+            text = self.policy_set.cut_block(envs // devices, lengths)
+        if not text:
             return True
-        text = f"{envs} environments cannot be divided among {devices} devices"
-        if period > 1:
-            text += f" so that past matches are spread alike, which they are every {period}"
         if jax.process_count() > 1:
             raise UserError(f"{text} of each learner; change --num-envs")
         logger.warning("%s: one of them learns alone; change --num-envs", text)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srl.algorithms.algorithm import Instance, where_rows
+from srl.algorithms.algorithm import Instance
+from srl.algorithms.returns import where_rows
 from srl.core.lazy import jnp
 from srl.core.types import Array, Decision, Policy, Tree
 from srl.loop.self_play.pairings import OpponentSlots, Pairings

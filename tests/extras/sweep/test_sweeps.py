@@ -17,17 +17,17 @@ BUDGET = ("--env-steps", str(4 * STEPS))
 
 
 def test_a_grid_is_run_with_each_seed_once_and_a_trial_that_fails_is_reported(tmp_path, capfd):
-    words = (*BUDGET, "--algorithm.minibatches", "3,4", "--seeds", "0,5", "--parallel", "2")
+    words = (*BUDGET, "--algorithm.discount", "3,0.5", "--seeds", "0,5", "--parallel", "2")
     assert sweep(tmp_path / "s", *words, "--json") == 1
     found, shown = capfd.readouterr()
-    assert "trial 0 (minibatches 3): failed, PPO with unroll_length=16, minibatches=3" in shown
+    assert "trial 0 (discount 3): failed, algorithm.discount is 3.0; expected" in shown
     table = rows(found)
     assert [(row["trial"], row["state"]) for row in table.values()] == [(1, "done"), (0, "failed")]
     runs = [tmp_path / "s" / f"trial-001-seed-{seed}" for seed in (0, 5)]
     last = [read_metrics(run)[-1]["episode_return"] for run in runs]
     assert table[1]["values"] == last
     assert table[1]["value"] == pytest.approx(sum(last) / 2)
-    assert shlex.split(table[1]["command"]) == ["srl", "run", *SMALL, *BUDGET, *words[2:3], "4"]
+    assert shlex.split(table[1]["command"]) == ["srl", "run", *SMALL, *BUDGET, *words[2:3], "0.5"]
     assert read_config(RunFolder(runs[1]))["experiment"]["seed"] == 5
 
     written = [(run / "metrics.jsonl").stat().st_mtime_ns for run in runs]
@@ -57,7 +57,7 @@ def test_an_interrupted_sweep_goes_on_with_its_runs(tmp_path, capfd):
 def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path, capfd):
     def drawn(name, *words):
         # A value that no trial can have: nothing is trained.
-        lists = ("--algorithm.minibatches", "3,5", RATE, "1e-4..1e-2:log")
+        lists = ("--algorithm.discount", "3,5", RATE, "1e-4..1e-2:log")
         assert sweep(tmp_path / name, *lists, *words, "--json") == 1
         lines = capfd.readouterr().out.splitlines()
         found = sorted(map(json.loads, lines), key=lambda row: row["trial"])
@@ -67,7 +67,7 @@ def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path, capfd):
     assert drawn("b", "--trials", "2") == four[:2]
     assert drawn("b", "--trials", "4") == four
     assert drawn("c", "--trials", "4", "--search-seed", "1") != four
-    assert sorted(minibatches for minibatches, _ in four) == ["3", "3", "5", "5"]
+    assert sorted(discount for discount, _ in four) == ["3", "3", "5", "5"]
     assert len({rate for _, rate in four}) == 4
 
 
@@ -106,9 +106,9 @@ def test_an_objective_that_no_trial_reports_names_those_that_there_are(tmp_path,
 
 
 def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
-    assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,5") == 1
-    assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,7") == 2
-    assert "holds another sweep, with searched: --algorithm.minibatches 3,5" in (
+    assert sweep(tmp_path / "s", "--algorithm.discount", "3,5") == 1
+    assert sweep(tmp_path / "s", "--algorithm.discount", "3,7") == 2
+    assert "holds another sweep, with searched: --algorithm.discount 3,5" in (
         capsys.readouterr().err
     )
     (tmp_path / "other").mkdir()
@@ -116,7 +116,7 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
     assert sweep(tmp_path / "other", RATE, "0.1,0.2") == 2
     assert "holds something else than a sweep" in capsys.readouterr().err
     (tmp_path / "s" / "sweep.journal").write_text("[]\n")
-    assert sweep(tmp_path / "s", "--algorithm.minibatches", "3,5") == 2
+    assert sweep(tmp_path / "s", "--algorithm.discount", "3,5") == 2
     assert "is no sweep of this srl" in capsys.readouterr().err
 
 
