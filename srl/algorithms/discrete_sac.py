@@ -56,8 +56,7 @@ class DiscreteSAC(Algorithm):
     """The mean number of times that each step is learned from, exact despite the batch's rounding.
     256 with batches of 256 is a gradient step for each env step."""
     n_step: AtLeastOne = 1
-    """Steps of a transition, which stays within its unroll: none begins at the last n_step - 1
-    steps."""
+    """Steps of a transition, which stays within its unroll: fewer near the unroll's end."""
     target_rate: ZeroToOne = 0.005
     """The part of the way that the target networks move towards the networks at a time."""
     target_period: AtLeastOne = 1

@@ -63,8 +63,8 @@ class DQN(Algorithm):
     """The mean number of times that each step is learned from, exact despite the batch's
     rounding."""
     n_step: AtLeastOne = 3
-    """Steps of a transition, which stays within its unroll: none begins at the last n_step - 1
-    steps. Rainbow has 3."""
+    """Steps of a transition, which stays within its unroll: fewer near the unroll's end. Rainbow
+    has 3."""
     target_rate: ZeroToOne = 0.005
     """The part of the way that the target network moves towards the network at a time."""
     target_period: AtLeastOne = 1

@@ -40,7 +40,8 @@ class PrioritizedReplay(UniformReplay):
         """Gives the replay with the unroll of update n, and the priorities of its windows."""
         assert priority is not None
         unrolls = insert(replay.unrolls, unroll, n, self.stack)
-        new = priority(windows(unroll, self.length, self.stride)).reshape(self.windows, -1)
+        rows = windows(unroll, self.length, self.stride, self.burn_in)
+        new = priority(rows).reshape(self.windows, -1)
         return Prioritized(
             unrolls, jnp.where(_is_there(unrolls, n), write(replay.priority, new, n), 0.0)
         )

@@ -1,17 +1,20 @@
 """Recurrent replay distributed DQN (R2D2; Kapturowski et al., 2019).
 
 https://openreview.net/forum?id=r1lyTjAqYX: DQN by a network with memory, from sequences of a
-prioritised replay. A sequence begins with the memory that acting had there; its first rows only
-bring the memory up to date (burn-in), the others are learned from. Values are rescaled, so that
-rewards are learned from as they are, and slots explore with shares of random actions of their own.
-Much is smaller than in the paper, the discount too, and the target network follows slowly;
-docs/algorithms/r2d2.md lists what differs.
+prioritised replay. An unroll is divided into sequences, so that each step is learned from equally
+often; if they do not fill it, the last one is shorter. The rows before a sequence bring the memory
+up to date (burn-in), from the memory that acting had at the first of them. The sequences at an
+unroll's start have a shorter burn-in: the first one has none, and begins with the memory that
+acting had. Values are rescaled, so that rewards are learned from as they are, and slots explore
+with shares of random actions of their own. Much is smaller than in the paper, the discount too, and
+the target network follows slowly; docs/algorithms/r2d2.md lists what differs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from math import ceil
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms.algorithm import Algorithm, Instance, Rewards, Total
@@ -71,11 +74,12 @@ class R2D2(Algorithm):
     """The mean number of times that each step is learned from, exact despite the batch's
     rounding."""
     chunk: AtLeastOne = 10
-    """Steps between the beginnings of sequences of an unroll."""
+    """Steps between the memories that are stored."""
     burn_in: Annotated[int, Range(0)] = 10
-    """Steps at the beginning of a sequence that are not learned from."""
+    """Steps before a sequence that only bring the memory up to date, a multiple of `chunk`; fewer
+    at the start of an unroll."""
     sequence: AtLeastOne = 20
-    """Steps of a sequence that are learned from."""
+    """Steps of a sequence, a multiple of `chunk`: an unroll is divided into sequences."""
     n_step: AtLeastOne = 5
     """Steps of rewards in a target; fewer at the end of a sequence."""
     rescale: bool = True
@@ -122,12 +126,13 @@ class R2D2(Algorithm):
                 f"R2D2 with n_step={self.n_step} and unroll_length={self.unroll_length}: the "
                 "rewards of a target lie within an unroll; give longer unrolls"
             )
-        rows = self.burn_in + self.sequence
-        if rows > self.unroll_length or self.unroll_length % self.chunk:
+        lengths = self.unroll_length, self.burn_in, self.sequence
+        too_long = self.burn_in + self.sequence > self.unroll_length
+        if too_long or any(length % self.chunk for length in lengths):
             raise UserError(
                 f"R2D2 with burn_in={self.burn_in}, sequence={self.sequence}, chunk={self.chunk} "
                 f"and unroll_length={self.unroll_length}: an unroll holds a burn-in and a "
-                "sequence or more, and is a multiple of chunk"
+                "sequence or more, and all three are multiples of chunk"
             )
 
     @property
@@ -178,16 +183,18 @@ class R2D2Instance(Instance):
     @cached_property
     def ratio(self) -> ReplayRatio:
         """The gradient steps of each update."""
-        return ReplayRatio.of(self.config, self.slots, self.config.sequence)
+        steps = self.config.unroll_length
+        return ReplayRatio.of(self.config, self.slots, steps / ceil(steps / self.config.sequence))
 
     @cached_property
     def replay(self) -> UniformReplay:
         """The replay: of sequences with their burn-in, and the row to bootstrap from."""
         config = self.config
-        window = config.replay, config.burn_in + config.sequence + 1, self.ratio, self.stack
+        unrolls = config.replay, config.sequence + 1, self.ratio, self.stack
+        window = {"stride": config.sequence, "burn_in": config.burn_in}
         if not config.priorities:
-            return UniformReplay(*window, stride=config.chunk)
-        return PrioritizedReplay(*window, stride=config.chunk, correction=config.correction)
+            return UniformReplay(*unrolls, **window)
+        return PrioritizedReplay(*unrolls, **window, correction=config.correction)
 
     @property
     def chunk(self) -> int:
@@ -237,10 +244,24 @@ class R2D2Instance(Instance):
         observations = self.normalizer.seen(state.observations, unroll, total)
         return state, replay, Batch(sample, observations)
 
+    def after_burn_in(self, rows: Tree, window: Replay) -> Tree:
+        """Gives a sequence and the row to bootstrap from, of a window: to [sequence + 1, S, ...].
+
+        Args:
+            rows: [burn_in + sequence + 1, S, ...]; of actions, one row less.
+            window: Of which `begin` is used.
+        """
+
+        def of(x: Array) -> Array:
+            return x[jnp.minimum(place, len(x) - 1), jnp.arange(x.shape[1])]
+
+        place = window.begin + jnp.arange(self.config.sequence + 1)[:, None]
+        return jax.tree.map(of, rows)
+
     def learned_rows(self, rows: Replay) -> Array:
-        """Marks the steps after the burn-in that do not end an episode, bool [sequence, S]."""
-        ended = jnp.logical_or(rows.terminated, rows.truncated)
-        return jnp.logical_not(ended)[self.config.burn_in : -1]
+        """Marks the steps of a sequence that do not end an episode, bool [sequence, S]."""
+        ended = self.after_burn_in(jnp.logical_or(rows.terminated, rows.truncated), rows)
+        return jnp.logical_not(ended)[:-1]
 
     def priority(self, error: Array, valid: Array) -> Array:
         """Mixes the largest and the mean error of sequences: [sequence, S] to [S] (section 2.3).
@@ -258,13 +279,13 @@ class R2D2Instance(Instance):
         Args:
             params: Of the network.
             state: The target network and the statistics of observations are used.
-            rows: [burn_in + sequence + 1, S, ...], with the memory before the first.
+            rows: Windows, [burn_in + sequence + 1, S, ...], with the memory before the first row.
         """
-        config, first = self.config, self.config.burn_in
+        config = self.config
         values = self.sequence_values(params, state, rows)
         targets = self.sequence_values(state.targets, state, rows)
-        reward, terminated, truncated, observation = jax.tree.map(
-            lambda x: x[first:], (rows.reward, rows.terminated, rows.truncated, rows.observation)
+        reward, terminated, truncated, observation, action = self.after_burn_in(
+            (rows.reward, rows.terminated, rows.truncated, rows.observation, rows.action), rows
         )
         best = jnp.argmax(values if config.double else targets, axis=-1)
         following = jnp.where(any_allowed(observation), chosen(targets, best), 0.0)
@@ -272,7 +293,7 @@ class R2D2Instance(Instance):
         ends = reward, terminated, truncated
         target = n_step_returns(*ends, following, config.discount, config.n_step)
         target = rescaled(target) if config.rescale else target
-        value = chosen(values[:-1], rows.action[first:])
+        value = chosen(values[:-1], action[:-1])
         error = jax.lax.stop_gradient(target) - value
         loss = 0.5 * jnp.square(error)
         return loss, {"q_loss": loss, "q_value": value, "td_error": error}
@@ -282,14 +303,15 @@ class R2D2Instance(Instance):
 
         No gradient reaches the burn-in.
         """
-        memory, first = rows.memory, self.config.burn_in
-        seen = rows.observation, rows.terminated | rows.truncated
-        observation, ended = jax.tree.map(lambda x: x[first:], seen)
-        if first:
-            earlier, ended_earlier = jax.tree.map(lambda x: x[:first], seen)
+        seen, burn_in = (rows.observation, rows.terminated | rows.truncated), self.config.burn_in
+        memory = rows.memory
+        if burn_in:
+            earlier, ended_earlier = jax.tree.map(lambda x: x[:burn_in], seen)
             inputs = self.normalizer.normalize(state.observations, earlier)
-            memory = self.actor.network.policy_memory(params, inputs, memory, ended_earlier)
+            memories = self.actor.network.policy_memories(params, inputs, memory, ended_earlier)
+            memory = memories[rows.begin, jnp.arange(len(rows.begin))]
         memory = jax.lax.stop_gradient(memory)
+        observation, ended = self.after_burn_in(seen, rows)
         return self.actor.values(params, state.observations, observation, memory, ended)
 
     def gradient_step(

@@ -1,7 +1,8 @@
 """A replay: the last unrolls of the slots here, and windows of rows taken from it.
 
 A batch made longer in time: block n mod K is the unroll of update n, with its bootstrap row, so
-that a window of rows never leaves its unroll. Observations are stored as they come; of stacks, each
+that a window of rows never leaves its unroll. One that begins near the end is cut short: it counts
+as truncated at the unroll's last row. Observations are stored as they come; of stacks, each
 observation once.
 """
 
@@ -28,6 +29,7 @@ class Replay(NamedTuple):
     memory: Tree  # [K, T / chunk, B, ...], before the first row of each chunk; () without memory
     update: Array = ()  # int32 [K, 1, B], whose unroll a block is; -1 before there is one
     earlier: Tree = ()  # [K, 1, B, frames - 1, ...], before the first row, of stacks alone
+    begin: Array = ()  # int32 [rounds, S], of windows: their first row after the burn-in
 
 
 _MOST_ROWS = 2**31 - 1
@@ -55,19 +57,20 @@ def write(x: Array, block: Array, n: Array) -> Array:
     return jax.lax.dynamic_update_index_in_dim(x, block, n % len(x), 0)
 
 
-def windows(unroll: Unroll, length: int, stride: int = 1) -> Replay:
-    """Gives all windows of an unroll, [1, length, W * B, ...], as `Draws.take` gives some.
+def windows(unroll: Unroll, length: int, stride: int = 1, burn_in: int = 0) -> Replay:
+    """Gives all windows of an unroll, [1, burn_in + length, W * B, ...], as `Draws.take` does some.
 
     Args:
         unroll: Of B slots.
         length: Rows of a window.
         stride: Rows from one window's first to the next one's.
+        burn_in: Rows before these; fewer at the unroll's start.
     """
     rows, slots = unroll.reward.shape
-    starts = jnp.arange(0, rows - length + 1, stride, dtype=jnp.int32)
+    starts = jnp.arange(0, rows - 1, stride, dtype=jnp.int32)
     row, column = (x.reshape(1, -1) for x in jnp.meshgrid(starts, jnp.arange(slots), indexing="ij"))
     draws = Draws(jnp.zeros_like(row), row, column, unroll.slot[column])
-    return draws.take(jax.tree.map(lambda x: x[None], _rows(unroll)), length)
+    return draws.take(jax.tree.map(lambda x: x[None], _rows(unroll)), length, burn_in=burn_in)
 
 
 def _rows(unroll: Unroll, stack: FrameStack | None = None) -> Replay:
@@ -99,14 +102,30 @@ class Draws(NamedTuple):
         """Gives what belongs to each window's first row: [K, T, B, ...] to [rounds, S, ...]."""
         return x[self.block, self.row, self.column]
 
-    def take(self, replay: Replay, length: int, stack: FrameStack | None = None) -> Replay:
-        """Gives the windows: `length` rows, and one action less: [rounds, length, S, ...].
+    def take(
+        self, replay: Replay, length: int, stack: FrameStack | None = None, burn_in: int = 0
+    ) -> Replay:
+        """Gives the windows, [rounds, burn_in + length, S, ...], and one action less.
 
-        The memory is that before their first rows, [rounds, S, ...]; windows begin where chunks do.
+        They begin `burn_in` rows before the rows that were drawn, or at row 0 of the unroll;
+        `begin` tells how many rows before. A window that reaches its unroll's last row is truncated
+        there; copies of that row follow. The memory is that before the first rows, [rounds, S,
+        ...], which are first rows of chunks.
+
+        Args:
+            replay: The unrolls.
+            length: Rows of a window from the one that was drawn on.
+            stack: The stacking of observations, where there is one.
+            burn_in: Rows before these.
 
         Raises:
             UserError: If there are more rows than JAX can count.
         """
+        first = self._replace(row=jnp.maximum(self.row - burn_in, 0))
+        rows = first._rows(replay, burn_in + length, stack)
+        return rows._replace(begin=self.row - first.row)
+
+    def _rows(self, replay: Replay, length: int, stack: FrameStack | None) -> Replay:
         if replay.reward.size > _MOST_ROWS:
             raise UserError(
                 f"the replay would hold {replay.reward.size:,} rows, and JAX counts to "
@@ -114,9 +133,9 @@ class Draws(NamedTuple):
             )
 
         def taken(x: Array, length: int, first: int = 0) -> Array:
-            """Rows from `first` after each window's first one; for those before row 0, row 0."""
+            """Rows from `first` after each window's first one; beyond both ends, the end's row."""
             _, rows, slots = x.shape[:3]
-            row = jnp.maximum(self.row[:, None] + jnp.arange(first, length)[:, None], 0)
+            row = jnp.clip(self.row[:, None] + jnp.arange(first, length)[:, None], 0, rows - 1)
             index = (self.block[:, None] * rows + row) * slots + self.column[:, None]
             return x.reshape(-1, *x.shape[3:])[index]
 
@@ -125,8 +144,10 @@ class Draws(NamedTuple):
         def before(x: Array) -> Array:
             return x[self.block, self.row // (steps // x.shape[1]), self.column]
 
-        others = replay._replace(action=(), memory=(), update=(), earlier=())
+        others = replay._replace(action=(), memory=(), update=(), earlier=(), begin=())
         rows: Replay = jax.tree.map(lambda x: taken(x, length), others)
+        last = self.row[:, None] + jnp.arange(length)[:, None] >= steps
+        rows = rows._replace(truncated=rows.truncated | last)
         if stack is not None:
             rows = rows._replace(observation=self._stacks(replay, length, stack, taken))
         return rows._replace(
@@ -171,8 +192,8 @@ class Transitions(NamedTuple):
 def transitions(window: Replay, discount: float) -> Transitions:
     """Gives the n-step transitions of windows of n + 1 rows, [rounds, n + 1, S, ...].
 
-    A window that meets the end of its episode stops there: a terminated row is worth nothing, a
-    truncated one its own value.
+    A window that meets the end of its episode, or of its unroll, stops there, with the discount of
+    the steps that it has: a terminated row is worth nothing, any other last one its own value.
     """
     ended = jnp.logical_or(window.terminated, window.truncated)
     n = ended.shape[1] - 1

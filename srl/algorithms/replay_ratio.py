@@ -31,11 +31,11 @@ class ReplayRatio:
     samples_per_insert: float
     warm_up: int
     """Steps of all slots before the first gradient step."""
-    sequence: int = 1
-    """Steps that are learned from of each draw."""
+    sequence: float = 1
+    """Steps that are learned from of each draw, on average."""
 
     @classmethod
-    def of(cls, config: Any, slots: int, sequence: int = 1) -> ReplayRatio:
+    def of(cls, config: Any, slots: int, sequence: float = 1) -> ReplayRatio:
         """Gives that of an algorithm's settings."""
         numbers = config.unroll_length, config.batch_size, config.samples_per_insert
         return cls(slots, *numbers, config.warm_up, sequence)
@@ -59,7 +59,8 @@ class ReplayRatio:
     @property
     def rate(self) -> Fraction:
         """Gradient steps of an update, on average."""
-        rate = Fraction(self.samples_per_insert) * self.steps / (self.draws * self.sequence)
+        learned = self.draws * Fraction(self.sequence)
+        rate = Fraction(self.samples_per_insert) * self.steps / learned
         return max(rate.limit_denominator(_PERIOD), Fraction(1, _PERIOD))
 
     @property

@@ -47,7 +47,7 @@ def draw(
         rounds: Gradient steps that are drawn for.
         share: Windows of each slot in each round; below 1, a slot has one in every 1 / share
             rounds, in turn with its neighbours.
-        starts: Rows of an unroll that a window may begin at, its first ones.
+        starts: Windows of an unroll: its steps, where windows begin at every row.
         first: int32 [], the run's rounds before these, where they are not n * rounds.
     """
     blocks = len(replay.reward)
@@ -80,7 +80,7 @@ def draw_by_priority(
 
     Args:
         key: Of the run's learning.
-        priority: float32 [K, T, B], of the window that begins at each row; 0 where there is none.
+        priority: float32 [K, W, B], of the W windows of an unroll; 0 where one is not to be drawn.
         n: int32 [], the present update.
         slot: int32 [B], which of the run's slots each column is.
         rounds: Gradient steps that are drawn for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,13 +16,13 @@ from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Unroll
 
 Priority = Callable[[Replay], Array]
-"""Gives the priority of windows of rows, [1, length, S, ...] to float32 [S]."""
+"""Gives the priority of windows of rows, [1, burn_in + length, S, ...] to float32 [S]."""
 
 
 class Sample(NamedTuple):
     """The windows for all gradient steps of an update."""
 
-    rows: Replay  # [gradient_steps, length, S, ...]
+    rows: Replay  # [gradient_steps, burn_in + length, S, ...]
     draws: Draws  # [gradient_steps, S]
     weight: Array  # float32 [gradient_steps, S], the importance weights
     ready: Array  # bool [gradient_steps, S]; False where a lost replay is not yet filled again
@@ -29,17 +30,23 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class UniformReplay:
-    """A replay of unrolls, from which windows of rows are drawn, each within an unroll."""
+    """A replay of unrolls, from which windows of rows are drawn, each within an unroll.
+
+    With a stride of 1, windows begin at every row, so that each step is learned from equally often.
+    So it is with a stride as long as what a window learns from: then each step is in one window.
+    """
 
     capacity: int
     """Steps of all slots."""
     length: int
-    """Rows of a window: one more than its steps."""
+    """Rows of a window: one more than its steps. Near an unroll's end there are fewer."""
     ratio: ReplayRatio
     stack: FrameStack | None = None
     """The stacking of observations, where there is one."""
     stride: int = 1
     """Rows from one window's first to the next one's."""
+    burn_in: int = 0
+    """Rows before each window that come with it; at an unroll's start there are fewer."""
 
     @property
     def blocks(self) -> int:
@@ -49,7 +56,7 @@ class UniformReplay:
     @property
     def windows(self) -> int:
         """Windows of an unroll."""
-        return (self.ratio.unroll_length + 1 - self.length) // self.stride + 1
+        return math.ceil(self.ratio.unroll_length / self.stride)
 
     def empty(self, unroll: Unroll) -> Any:
         """Gives a replay of nothing, for unrolls like this one."""
@@ -99,7 +106,7 @@ class UniformReplay:
         needed = min(self.ratio.warm_up_updates, self.blocks)
         ready = filled(unrolls, n) >= needed  # else the replay was lost, and is filled again
         first = draws._replace(row=draws.row * self.stride)
-        rows = first.take(unrolls, self.length, self.stack)
+        rows = first.take(unrolls, self.length, self.stack, self.burn_in)
         return Sample(rows, draws, weight, ready[draws.column])
 
 

@@ -106,9 +106,12 @@ class PolicyAndValue:
         """
         return self._apply(self.policy_module, params, observation, memory, ended)[0]
 
-    def policy_memory(self, params: Tree, observation: Tree, memory: Tree, ended: Array) -> Array:
-        """Gives the policy's memory after the last row, [B, units]; see `policy_sequence`."""
-        return self._apply(self.policy_module, params, observation, memory, ended)[1][-1]
+    def policy_memories(self, params: Tree, observation: Tree, memory: Tree, ended: Array) -> Array:
+        """Gives the policy's memories before each row and after the last, [L + 1, B, units].
+
+        See `policy_sequence` for the arguments.
+        """
+        return self._apply(self.policy_module, params, observation, memory, ended)[1]
 
     def value_sequence(
         self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None

@@ -233,30 +233,33 @@ def test_errors_of_r2d2_are_of_rescaled_returns_within_their_episode(rescale):
     state = instance.init(KEY)._replace(targets=instance.init(OTHER).params)
     unroll = unroll_of(3)._replace(memory=jnp.zeros((STEPS, SLOTS, 4)))
     unroll = unroll._replace(reward=10 * unroll.reward)
-    window = windows(unroll, instance.replay.length, instance.replay.stride)
+    replay = instance.replay
+    window = windows(unroll, replay.length, replay.stride, replay.burn_in)
     window = jax.tree.map(lambda x: x[0], window)
     error = np.asarray(instance.loss(state.params, state, window)[1]["td_error"])
     online, slow = (
         np.asarray(instance.sequence_values(params, state, window), float)
         for params in (state.params, state.targets)
     )
-    rows = jax.tree.map(lambda x: np.asarray(x)[1:], window._replace(memory=(), action=()))
-    action = np.asarray(window.action)[1:]
+    ended = unroll.terminated | unroll.truncated
     forward, backward = (h, undo_h) if rescale else (lambda x: x, lambda x: x)
 
-    def worth(t, slot):
-        if rows.terminated[t, slot]:
-            return 0.0
-        return backward(slow[t, slot, online[t, slot].argmax()])
-
-    for t, slot in np.argwhere(np.asarray(instance.learned_rows(window))):
+    # The first sequence is of rows 0 to 2, the second of row 3, the last that has an action.
+    learned = np.asarray(instance.learned_rows(window))
+    assert not learned[1:, SLOTS:].any()
+    for row, slot in np.argwhere(~ended[:-1]):
+        first = row // seq * seq
+        t, place, end = row - first, row // seq * SLOTS + slot, min(first + seq, STEPS)
+        assert learned[t, place]
         target, k = 0.0, 0
-        while k < n and t + k < seq and not (rows.terminated | rows.truncated)[t + k, slot]:
+        while k < n and row + k < end and not ended[row + k, slot]:
             k += 1
-            target += DISCOUNT ** (k - 1) * rows.reward[t + k, slot]
-        target += DISCOUNT**k * worth(t + k, slot)
-        expected = forward(target) - online[t, slot, action[t, slot]]
-        np.testing.assert_allclose(error[t, slot], expected, rtol=1e-3, atol=1e-4)
+            target += DISCOUNT ** (k - 1) * unroll.reward[row + k, slot]
+        if not unroll.terminated[row + k, slot]:
+            best = online[t + k, place].argmax()
+            target += DISCOUNT**k * backward(slow[t + k, place, best])
+        expected = forward(target) - online[t, place, unroll.action[row, slot]]
+        np.testing.assert_allclose(error[t, place], expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("q_lambda", [0.0, 0.65, 1.0])

@@ -27,8 +27,8 @@ SIZES = {
 CONFIGS = {
     "DQN": DQN(**SIZES, network=MLP(width=8), samples_per_insert=0.25),
     "R2D2": R2D2(
-        **SIZES, network=MLP(width=8, memory=4), chunk=2, burn_in=1, sequence=2,
-        samples_per_insert=0.5,
+        **SIZES, network=MLP(width=8, memory=4), chunk=2, burn_in=2, sequence=4,
+        samples_per_insert=1.0,
     ),
 }  # fmt: skip
 """Settings of one gradient step an update."""
@@ -40,12 +40,22 @@ def unroll(instance, n):
 
 
 def window_at(instance, unroll, row):
-    """The window of rows from this one on, by slicing them."""
-    rows = slice(row, row + instance.replay.length)
-    seen = unroll.observation, unroll.reward, unroll.terminated, unroll.truncated
-    action = unroll.action[row : row + instance.replay.length - 1]
-    memory = unroll.memory[row // 2] if instance.chunk else ()
-    return Replay(*(x[rows] for x in seen), action, memory)
+    """The window of rows from this one on, with those before it, by padding and slicing them."""
+    length, burn_in = instance.replay.length, instance.replay.burn_in
+    first = max(row - burn_in, 0)
+    rows = slice(first, first + burn_in + length)
+    padded = [(0, length), (0, 0)]  # the last row, again
+    observation = np.pad(unroll.observation, [*padded, (0, 0)], "edge")[rows]
+    action = np.pad(unroll.action, padded, "edge")[rows][:-1]
+    reward, terminated, truncated = (
+        np.pad(x, padded, "edge")[rows]
+        for x in (unroll.reward, unroll.terminated, unroll.truncated)
+    )
+    truncated[LENGTH - first :] = True
+    memory = unroll.memory[first // 2] if instance.chunk else ()
+    begin = np.full(SLOTS, row - first)
+    window = observation, reward, terminated, truncated, action, memory
+    return Replay(*window, begin=begin)
 
 
 def losses_of(instance, params, state, window):
@@ -68,7 +78,7 @@ def priorities_of(instance, state):
     def of(window):
         return instance.priority(*losses_of(instance, state.params, state, window)[1:])
 
-    starts = range(0, LENGTH + 2 - instance.replay.length, instance.replay.stride)
+    starts = range(0, LENGTH, instance.replay.stride)
     unrolls = [unroll(instance, n) for n in range(BLOCKS)]
     return np.array([[of(window_at(instance, each, row)) for row in starts] for each in unrolls])
 

@@ -30,9 +30,7 @@ def filled(updates, slots=range(SLOTS)):
 def test_slots_draw_the_same_however_they_are_divided(shards, share, n, length):
     def drawn(slots):
         replay = filled(n + 1, slots)
-        draws = draw(
-            KEY, replay, n, np.array(slots), rounds=4, share=share, starts=STEPS + 2 - length
-        )
+        draws = draw(KEY, replay, n, np.array(slots), rounds=4, share=share, starts=STEPS)
         return np.asarray(draws.take(replay, length).observation), np.asarray(draws.slot)
 
     whole, of_whole = drawn(range(SLOTS))
@@ -51,11 +49,12 @@ def test_slots_draw_the_same_however_they_are_divided(shards, share, n, length):
 @given(n=st.integers(0, 7), length=st.integers(2, STEPS + 1))
 def test_a_window_is_of_one_slot_and_one_unroll_that_is_remembered(n, length):
     replay = filled(n + 1)
-    draws = draw(KEY, replay, n, np.arange(SLOTS), rounds=5, share=2.0, starts=STEPS + 2 - length)
+    draws = draw(KEY, replay, n, np.arange(SLOTS), rounds=5, share=2.0, starts=STEPS)
     update, row, slot = np.moveaxis(np.asarray(draws.take(replay, length).observation), -1, 0)
     assert (update == update[:, :1]).all()
     assert (slot == np.asarray(draws.slot)[:, None]).all()
-    assert (np.diff(row, axis=1) == 1).all()
+    first = np.asarray(draws.row)[:, None]
+    np.testing.assert_array_equal(row, np.minimum(first + np.arange(length)[:, None], STEPS))
     assert update.min() > n - BLOCKS
     assert update.max() <= n
 
@@ -100,14 +99,15 @@ def test_small_priorities_in_a_large_replay_are_drawn_as_often_as_they_weigh():
 
 @settings(max_examples=8, deadline=None)
 @given(n=st.integers(0, 50), steps=st.integers(1, STEPS))
-def test_transitions_stop_where_their_episode_ends(n, steps):
+def test_transitions_begin_at_every_row_and_stop_where_their_episode_or_unroll_ends(n, steps):
     unroll = unroll_of(n)
     given_back = transitions(windows(unroll, steps + 1), DISCOUNT)
-    for t in range(STEPS - steps + 1):
+    ended = unroll.terminated | unroll.truncated
+    for t in range(STEPS):
         for slot in range(SLOTS):
             place = t * SLOTS + slot
             expected, end = 0.0, t
-            while end < t + steps and not (unroll.terminated | unroll.truncated)[end, slot]:
+            while end < min(t + steps, STEPS) and not ended[end, slot]:
                 expected += DISCOUNT ** (end - t) * unroll.reward[end + 1, slot]
                 end += 1
             if end == t:
