@@ -4,8 +4,7 @@ Double targets (van Hasselt et al., 2016, https://arxiv.org/abs/1509.06461), due
 et al., 2016, https://arxiv.org/abs/1511.06581), n-step returns, prioritised replay (Schaul et al.,
 2016, https://arxiv.org/abs/1511.05952) and distributions of returns (C51, Bellemare et al., 2017,
 https://arxiv.org/abs/1707.06887) can each be switched on and off. Rainbow (Hessel et al., 2018,
-https://arxiv.org/abs/1710.02298) has all of them, noisy layers, and hidden layers of their own for
-dueling outputs; here those are one linear layer of the same features.
+https://arxiv.org/abs/1710.02298) has all of them, and noisy layers.
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ class DQN(Algorithm):
     double: bool = True
     """True if the network chooses the actions of targets, and not the target network."""
     dueling: bool = False
-    """True if a state's value and the advantages of actions are separate outputs of one linear
-    layer. In Wang et al. and Rainbow each also has a hidden layer."""
+    """True if a state's value and the advantages of actions are separate outputs, each after a
+    hidden layer as wide as the features."""
     priorities: ZeroToOne = 0.0
     """The exponent of priorities: 0 draws uniformly, 0.6 is usual."""
     correction: ZeroToOne = 0.4

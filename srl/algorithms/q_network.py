@@ -104,7 +104,10 @@ class QNetwork:
     @cached_property
     def network(self) -> PolicyAndValue:
         """The network's functions, of which action values use the policy's."""
-        return self.settings.build(self.specs.observation, self.head.num_outputs)
+        streams, space = self.head.streams, self.specs.observation
+        if len(streams) == 1:
+            return self.settings.build(space, *streams)
+        return self.settings.build(space, 0).with_streams(streams)
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters."""

@@ -88,8 +88,8 @@ class R2D2(Algorithm):
     double: bool = True
     """True if the network chooses the actions of targets, and not the target network."""
     dueling: bool = True
-    """True if a state's value and the advantages of actions are separate outputs of one linear
-    layer. In the paper each also has a hidden layer."""
+    """True if a state's value and the advantages of actions are separate outputs, each after a
+    hidden layer as wide as the memory."""
     priorities: ZeroToOne = 0.9
     """The exponent of priorities; 0 draws uniformly."""
     correction: ZeroToOne = 0.6

@@ -16,12 +16,12 @@ class ValueHead(Protocol):
     """The meaning of a network's outputs."""
 
     @property
-    def num_outputs(self) -> int:
-        """The number of the network's outputs for each slot."""
+    def streams(self) -> tuple[int, ...]:
+        """The numbers of the network's outputs for each slot, with a hidden layer for each."""
         ...
 
     def values(self, outputs: Array) -> Array:
-        """Gives the values of actions, [..., actions], of outputs [..., num_outputs]."""
+        """Gives the values of actions, [..., actions], of outputs [..., outputs]."""
         ...
 
     def loss(
@@ -36,11 +36,11 @@ class ValueHead(Protocol):
         """Gives the errors of transitions, and their losses, [S] each.
 
         Args:
-            outputs: [S, num_outputs], at the first observations.
+            outputs: [S, outputs], at the first observations.
             action: int32 [S], that was taken there.
             reward: [S], on the way to the last observations.
             discount: [S], of the last observations' values.
-            last: [S, num_outputs], of the target network at the last observations.
+            last: [S, outputs], of the target network at the last observations.
             best: int32 [S], the actions chosen there.
         """
         ...
@@ -54,9 +54,9 @@ class MeanHead:
     dueling: bool = False
 
     @property
-    def num_outputs(self) -> int:
-        """One for each action, and for the state where it is dueling."""
-        return self.actions + self.dueling
+    def streams(self) -> tuple[int, ...]:
+        """One for each action; before these one for the state, where it is dueling."""
+        return _streams(self.actions, 1, self.dueling)
 
     def values(self, outputs: Array) -> Array:
         """Gives the values of actions, [..., actions]."""
@@ -88,9 +88,9 @@ class CategoricalHead:
     """The returns of the least and of the last atom."""
 
     @property
-    def num_outputs(self) -> int:
-        """So many atoms for each action, and for the state where it is dueling."""
-        return (self.actions + self.dueling) * self.atoms
+    def streams(self) -> tuple[int, ...]:
+        """The atoms of each action; before these those of the state, where it is dueling."""
+        return _streams(self.actions, self.atoms, self.dueling)
 
     @cached_property
     def returns(self) -> np.ndarray:
@@ -138,6 +138,11 @@ def chosen(values: Array, action: Array) -> Array:
     # A sum over one-hot rows: its gradient needs no scatter, which is slow on CPU.
     one_hot = action[..., None] == jnp.arange(values.shape[-1])
     return jnp.sum(jnp.where(one_hot, values, 0.0), axis=-1)
+
+
+def _streams(actions: int, size: int, dueling: bool) -> tuple[int, ...]:
+    """The outputs of the state and of all actions, or of the actions alone."""
+    return (size, actions * size) if dueling else (actions * size,)
 
 
 def _by_action(outputs: Array, size: int, dueling: bool) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,7 +34,10 @@ class Network(Settings):
     learning, mostly with images. Separate networks do not disturb each other's features."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
+        """Gives the functions for observations of `space` and a policy of `num_outputs` numbers.
+
+        With 0 the policy has no last layer, as in `PolicyAndValue.with_streams`.
+        """
         raise NotImplementedError
 
 
@@ -78,6 +81,17 @@ class PolicyAndValue:
             "policy": policy,
             "value": self.value_module.lazy_init(value_key, *inputs)["params"],
         }
+
+    def with_streams(self, sizes: tuple[int, ...]) -> PolicyAndValue:
+        """Gives the same with other outputs of the policy: groups with a hidden layer each.
+
+        Args:
+            sizes: Outputs of each group; all are joined, [..., the sum]. A hidden layer of relu is
+                as wide as the policy's features, which its own last layer is replaced for.
+        """
+        from srl.networks._heads import Streams
+
+        return replace(self, policy_module=Streams(self.policy_module, sizes))
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of a network at the start of an episode."""

@@ -110,12 +110,33 @@ def test_dueling_outputs_are_a_value_and_advantages_over_their_mean(atoms):
     config = DQN(**SMALL, network=NETWORK, atoms=atoms, dueling=True)
     head = config.bind(DISCRETE, 10, SLOTS).actor.head
     outputs = np.random.default_rng(0).normal(size=(N, 3 * atoms)).astype(np.float32)
-    assert head.num_outputs == 3 * atoms
+    assert head.streams == (atoms, 2 * atoms)
     found = np.asarray(head.values(outputs)[..., None] if atoms == 1 else head.logits(outputs))
     value, one, other = np.split(outputs, 3, axis=-1)
     for action, advantage in enumerate((one, other)):
         expected = value + advantage - (one + other) / 2
         np.testing.assert_allclose(found[:, action], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dueling_outputs_are_no_linear_functions_of_the_features_that_they_share():
+    """Wang et al., 2016, section 3: a hidden layer each; else they add nothing."""
+    linear = MLP(width=8, activation="identity")
+    actor = DQN(**SMALL, network=linear, dueling=True).bind(DISCRETE, 10, SLOTS).actor
+    random, x = np.random.default_rng(0), np.ones((1, 3), np.float32)
+    params = jax.tree.map(lambda p: random.normal(size=p.shape), actor.init(KEY))
+    there, here, back = (actor.values(params, {}, factor * x) for factor in (-3, 0, 3))
+    assert np.abs(there + back - 2 * here).max() > 0.1
+
+
+def test_the_streams_of_r2d2_follow_its_memory():
+    rows = {"burn_in": 1, "sequence": 2, "chunk": 1, "n_step": 1}
+    instance = R2D2(**SMALL, **rows, network=MLP(width=8, memory=6)).bind(DISCRETE, 10, SLOTS)
+    params = instance.init(KEY).params
+    network = params.pop("network")
+    shapes = jax.tree.map(np.shape, {name: layer["kernel"] for name, layer in params.items()})
+    hidden, heads = {"hidden_0": (6, 6), "hidden_1": (6, 6)}, {"head_0": (6, 1), "head_1": (6, 2)}
+    assert shapes == hidden | heads
+    assert set(network) == {"features", "memory"}  # no last layer is left unused
 
 
 @pytest.mark.parametrize("correction", [1.0, 0.4])
