@@ -24,7 +24,7 @@ from srl.algorithms.replay import Replay
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.returns import n_step_returns
 from srl.algorithms.uniform_replay import Sample, UniformReplay
-from srl.algorithms.value_heads import MeanHead, chosen
+from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
@@ -167,7 +167,7 @@ class R2D2Instance(Instance):
     @cached_property
     def actor(self) -> QNetwork:
         """The network of action values."""
-        head = partial(MeanHead, dueling=self.config.dueling)
+        head = partial(ValueHead, dueling=self.config.dueling)
         return q_network(self.config, self.specs, self.normalizer, head)
 
     @property

@@ -40,6 +40,10 @@ class Network(Settings):
         """
         raise NotImplementedError
 
+    def remarks(self, space: Space) -> list[str]:
+        """Gives lines about the fit of the network to observations, shown when a run begins."""
+        return []
+
 
 @dataclass(frozen=True)
 class PolicyAndValue:

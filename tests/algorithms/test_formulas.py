@@ -18,7 +18,8 @@ from srl.algorithms.critics import step_key
 from srl.algorithms.replay import windows
 from srl.algorithms.returns import n_step_returns, vtrace
 from srl.algorithms.sac import mean_and_log_std, squashed
-from srl.algorithms.value_heads import CategoricalHead
+from srl.algorithms.value_forms import Atoms, range_remarks, value_form
+from srl.core.errors import UserError
 from srl.core.types import Specs
 from srl.networks import MLP
 
@@ -72,18 +73,35 @@ def projected(reward, discount, returns, probabilities):
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_the_target_of_c51_is_projected_to_the_atoms(scale):
-    head, random = CategoricalHead(2, False, 11, (-5.0, 5.0)), np.random.default_rng(1)
+    form, random = Atoms(11, (-5.0, 5.0)), np.random.default_rng(1)
     drawn = transitions_of(random)
     drawn = drawn._replace(reward=scale * drawn.reward)
-    mass = np.exp(random.normal(size=(N, 11)))
-    mass = (mass / mass.sum(-1, keepdims=True)).astype(np.float32)
-    found = np.asarray(head.projected(drawn.reward, drawn.discount, mass))
+    logits = random.normal(size=(N, 11)).astype(np.float32)
+    mass, inputs = np.asarray(jax.nn.softmax(logits)), (drawn.reward, drawn.discount, logits)
+    found = np.asarray(form.target(*inputs))
     for i in range(N):
         expected = projected(
             float(drawn.reward[i]), float(drawn.discount[i]), np.linspace(-5, 5, 11), mass[i]
         )
         np.testing.assert_allclose(found[i], expected, atol=1e-5)
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+    returns = drawn.reward[:, None] + drawn.discount[:, None] * np.linspace(-5, 5, 11)
+    clipped = np.where(np.abs(returns) > 5, mass, 0).sum(-1)
+    assert (clipped.min(), clipped.max()) == (0, 1) if scale > 1 else clipped.max() < 1
+    np.testing.assert_allclose(form.metrics(*inputs)["clipped_targets"], clipped, atol=1e-5)
+
+
+def test_atoms_reach_all_returns_of_rewards_up_to_one_and_clipped_targets_are_reported():
+    """CartPole's return is 99.3 at the usual discount; a range of -10 to 10 clipped it."""
+    assert value_form(DQN(atoms=51)).range == pytest.approx((-100, 100))
+    assert value_form(DQN(atoms=51, discount=0.9, reward_scale=0.5)).range == pytest.approx((-5, 5))
+    given = DQN(atoms=51, value_range=(0.0, 20.0))
+    assert value_form(given).range == (0, 20)
+    assert not range_remarks(given, {"loss/clipped_targets": 0.02, "loss/grad_norm": 9.0})
+    [remark] = range_remarks(given, {"loss/hiders/clipped_targets": 0.2})
+    assert "0 to 20" in remark
+    with pytest.raises(UserError, match="returns have no bounds; give value_range"):
+        DQN(atoms=51, discount=1.0).validate()
 
 
 def test_the_error_of_c51_is_the_divergence_of_the_prediction_from_the_target():
@@ -92,14 +110,15 @@ def test_the_error_of_c51_is_the_divergence_of_the_prediction_from_the_target():
     state, drawn = instance.init(KEY), transitions_of(np.random.default_rng(2))
     loss, metrics = instance.loss(state.params, state, drawn)
     actor, head = instance.actor, instance.actor.head
+    form = head.form
 
     def atoms_of(params, observation):
-        return np.asarray(jax.nn.softmax(head.logits(actor.outputs(params, {}, observation))))
+        return np.asarray(jax.nn.softmax(head.parts(actor.outputs(params, {}, observation))))
 
     atoms = atoms_of(state.params, drawn.observation)[np.arange(N), drawn.action]
     best = actor.values(state.params, {}, drawn.last).argmax(-1)
     last = atoms_of(state.targets, drawn.last)[np.arange(N), best]
-    target = np.asarray(head.projected(drawn.reward, drawn.discount, last))
+    target = np.asarray(form.target(drawn.reward, drawn.discount, np.log(last)))
     expected = [stats.entropy(*x) for x in zip(target, atoms, strict=True)]
     np.testing.assert_allclose(metrics["td_error"], expected, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(loss, -(target * np.log(atoms)).sum(-1), rtol=1e-4)
@@ -111,7 +130,7 @@ def test_dueling_outputs_are_a_value_and_advantages_over_their_mean(atoms):
     head = config.bind(DISCRETE, 10, SLOTS).actor.head
     outputs = np.random.default_rng(0).normal(size=(N, 3 * atoms)).astype(np.float32)
     assert head.streams == (atoms, 2 * atoms)
-    found = np.asarray(head.values(outputs)[..., None] if atoms == 1 else head.logits(outputs))
+    found = np.asarray(head.parts(outputs))
     value, one, other = np.split(outputs, 3, axis=-1)
     for action, advantage in enumerate((one, other)):
         expected = value + advantage - (one + other) / 2
