@@ -36,7 +36,7 @@ class Network(Settings):
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions for observations of `space` and a policy of `num_outputs` numbers.
 
-        With 0 the policy has no last layer, as in `PolicyAndValue.with_streams`.
+        With 0 the policy has no last layer, for `srl.networks.streams` to give it another.
         """
         raise NotImplementedError
 
@@ -86,16 +86,26 @@ class PolicyAndValue:
             "value": self.value_module.lazy_init(value_key, *inputs)["params"],
         }
 
-    def with_streams(self, sizes: tuple[int, ...]) -> PolicyAndValue:
-        """Gives the same with other outputs of the policy: groups with a hidden layer each.
+    def with_value_outputs(self, number: int) -> PolicyAndValue:
+        """Gives the same with several outputs of the value, such as those of a distribution.
 
-        Args:
-            sizes: Outputs of each group; all are joined, [..., the sum]. A hidden layer of relu is
-                as wide as the policy's features, which its own last layer is replaced for.
+        Raises:
+            UserError: If the value's module has not the fields of those that srl builds.
         """
-        from srl.networks._heads import Streams
+        if number == 1:
+            return self
+        module: Any = self.value_module
+        if not {"num_outputs", "head_scale"} <= set(vars(module)):
+            raise UserError(
+                f"the value's module {type(module).__name__} has one output, and {number} are "
+                "needed, as atoms are: give it the fields num_outputs and head_scale, or atoms=1"
+            )
+        # Small last layers give distributions that are nearly even.
+        return replace(self, value_module=module.clone(num_outputs=number, head_scale=0.01))
 
-        return replace(self, policy_module=Streams(self.policy_module, sizes))
+    def value_outputs(self, params: Tree, observation: Tree) -> Array:
+        """Gives the outputs of a value without memory or shared layers, [..., outputs]."""
+        return self._apply(self.value_module, params, observation)[0]
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of a network at the start of an episode."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,6 +16,7 @@ from scipy import stats
 from srl.algorithms import DQN, PQN, R2D2, SAC, TD3
 from srl.algorithms.bounded_actor import noise_by_slot
 from srl.algorithms.critics import step_key
+from srl.algorithms.gradient_descent import adam
 from srl.algorithms.replay import windows
 from srl.algorithms.returns import n_step_returns, vtrace
 from srl.algorithms.sac import mean_and_log_std, squashed
@@ -247,6 +249,58 @@ def test_the_critics_of_td3_learn_the_least_slow_value_of_the_smoothed_slow_acti
     values = np.asarray(values_of(critics, {}, steps.observation, steps.action))
     loss, _ = instance.critic_loss(critics, state, steps, key, slot)
     np.testing.assert_allclose(loss, 0.5 * np.square(values - target).sum(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [SAC, TD3])
+def test_distributional_critics_learn_the_least_slow_distribution(kind):
+    """Seo et al., 2025, with C51's projection; SAC's entropy counts as reward."""
+    settings = {"atoms": 7, "value_range": (-3.0, 3.0), "weight_decay": 0.1}
+    config = kind(**SMALL, network=NETWORK, **settings)
+    config = replace(config, **({"temperature": 0.5} if kind is SAC else {"target_noise": 0.0}))
+    instance, random = config.bind(CONTINUOUS, 10, SLOTS), np.random.default_rng(0)
+    state = jax.tree.map(np.asarray, instance.init(KEY))
+    others = jax.tree.map(lambda x: x + random.normal(0, 0.4, x.shape), state.params)
+    targets = others["critics"] if kind is SAC else others
+    state, steps = state._replace(targets=targets), transitions_of(random, 2)
+    slot, keys = np.arange(N, dtype=np.int32), jax.random.split(step_key(state, 0), 3)
+    actor = state.params["actor"] if kind is SAC else targets["actor"]
+    outputs = instance.actor.outputs(actor, {}, steps.last)
+    if kind is SAC:
+        noise = noise_by_slot(keys[1], slot, instance.ratio.share, 2)
+        action, log_prob = squashed(*mean_and_log_std(outputs), noise)
+        entropy, keys = -0.5 * np.asarray(log_prob), keys[:2]
+    else:
+        action, entropy, keys = np.tanh(outputs), np.zeros(N), keys[0]
+
+    atoms = np.linspace(-3, 3, 7)
+    slow = instance.critics.outputs(others["critics"], {}, steps.last, action)
+    slow = np.asarray(jax.nn.softmax(slow))
+    least = (slow @ atoms).argmin(0)
+    assert set(least) == {0, 1}
+    following = slow[least, np.arange(N)]
+    reward = steps.reward + steps.discount * entropy
+    sums = zip(reward, steps.discount, following, strict=True)
+    target = np.stack([projected(float(r), float(d), atoms, mass) for r, d, mass in sums])
+    critics = state.params["critics"]
+    logits = instance.critics.outputs(critics, {}, steps.observation, steps.action)
+    logs = np.asarray(jax.nn.log_softmax(logits))
+    loss, metrics = instance.critic_loss(critics, state, steps, keys, slot)
+    np.testing.assert_allclose(loss, -(target * logs).sum((0, 2)), rtol=1e-4)
+    values = instance.critics.values(critics, {}, steps.observation, steps.action)
+    np.testing.assert_allclose(values, np.exp(logs) @ atoms, atol=1e-5)
+    assert metrics["clipped_targets"].shape == (N,)
+
+
+def test_weight_decay_shrinks_parameters_by_the_learning_rate():
+    """Loshchilov and Hutter, 2019; a temperature stays."""
+    descent, params = adam(0.1), {"x": jnp.float32([2.0])}
+    moved, _ = descent.step(params, descent.init(params), jnp.zeros(1), 0.5)
+    np.testing.assert_allclose(moved["x"], 2.0 * (1 - 0.5 * 0.1))
+    descents = SAC(weight_decay=0.1).bind(CONTINUOUS, 10, SLOTS).descents
+    moved, _ = descents["log_temperature"].step(
+        params, descents["log_temperature"].init(params), jnp.zeros(1), 0.5
+    )
+    assert moved["x"] == 2.0
 
 
 def h(x):

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
-from srl.networks import CNN, MLP, AutoNetwork, EntityAttention
+from srl.networks import CNN, MLP, AutoNetwork, EntityAttention, SimBa
 from srl.networks._heads import LongShortTermMemory
 from srl.pools import make_pool
 
@@ -74,6 +74,7 @@ NESTED = spaces.Dict(
         (CNN(filters=(4, 8), kernels=(8, 4), strides=(4, 2), width=16), IMAGE),
         (CNN(filters=(4,), kernels=(3,), strides=(2,), width=8), spaces.Dict(i=IMAGE, n=NESTED)),
         (EntityAttention(width=16), entities()),
+        (SimBa(8, value_width=16), NESTED),
     ],
 )
 def test_functions_agree_over_any_leading_axes(network, space):
@@ -157,6 +158,25 @@ def test_the_published_network_of_hide_and_seek_has_its_published_size():
 def test_a_cell_that_there_is_not_is_refused():
     with pytest.raises(UserError, match="expected gru or lstm"):
         MLP(memory=3, cell="rnn").build(spaces.Box(-1, 1, (3,)), 2)
+
+
+def test_simba_adds_normalised_blocks_to_an_embedding():
+    """Lee et al., 2024, section 4: x + W2 relu(W1 norm(x)), and a normalisation at the end."""
+    built = SimBa(8, blocks=2, value_width=16, value_blocks=1).build(VECTOR, 2)
+    params, x = built.init(KEY), np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    layers = params["policy"]["features"]
+    assert layers["Dense_1"]["kernel"].shape == (8, 32)
+    assert params["value"]["features"]["Dense_2"]["kernel"].shape == (64, 16)
+
+    def norm(x):
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+
+    expected = x @ np.asarray(layers["Dense_0"]["kernel"])
+    for first, second in (("Dense_1", "Dense_2"), ("Dense_3", "Dense_4")):
+        hidden = np.maximum(norm(expected) @ np.asarray(layers[first]["kernel"]), 0)
+        expected = expected + hidden @ np.asarray(layers[second]["kernel"])
+    outputs = norm(expected) @ np.asarray(params["policy"]["head"]["kernel"])
+    np.testing.assert_allclose(built.policy_sequence(params["policy"], x), outputs, atol=1e-4)
 
 
 def test_parameters_follow_from_the_key():
@@ -389,6 +409,8 @@ def test_the_network_is_chosen_by_what_is_observed(space, chosen):
         (EntityAttention(), spaces.Box(-1, 1, (3,))),
         (MLP(activation="tahn"), spaces.Box(-1, 1, (3,))),
         (EntityAttention(width=10, heads=4), entities()),
+        (SimBa(blocks=0), VECTOR),
+        (SimBa(shared=True), VECTOR),
     ],
 )
 def test_what_does_not_fit_is_refused(network, space):
