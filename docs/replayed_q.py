@@ -14,7 +14,7 @@ from srl.algorithms.gradient_descent import Descent, gradient_sums, polyak
 from srl.algorithms.q_network import q_network
 from srl.algorithms.replay import empty, insert, transitions
 from srl.algorithms.replay_sampling import draw
-from srl.algorithms.value_heads import MeanHead, chosen
+from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.lazy import jax, jnp, optax
 from srl.core.settings import AtLeastOne, Range, ZeroToOne
 from srl.core.types import Policy
@@ -71,7 +71,7 @@ class ReplayedQInstance(Instance):
     @cached_property
     def actor(self):
         """The network of action values, which acts epsilon-greedily."""
-        return q_network(self.config, self.specs, self.normalizer, MeanHead)
+        return q_network(self.config, self.specs, self.normalizer, ValueHead)
 
     @property
     def gradient_steps(self):

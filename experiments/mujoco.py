@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from srl import Experiment
 from srl.algorithms import PPO, SAC, TD3
+from srl.networks import MLP, SimBa
 
 half_cheetah = Experiment(name="half_cheetah", env="native:HalfCheetah-v5", env_steps=1_000_000)
 experiment = half_cheetah
@@ -40,13 +41,43 @@ replayed = {"num_envs": 8, "env_steps": 300_000, "env": "native:HalfCheetah-v5"}
 sac = Experiment(name="sac", algorithm=SAC(warm_up=1_000, samples_per_insert=64), **replayed)
 td3 = Experiment(name="td3", algorithm=TD3(warm_up=10_000, samples_per_insert=64), **replayed)
 
-# Seo et al. (2025), FastTD3: many environments, large batches, a noise of its own for each slot.
+# Seo et al. (2025), FastTD3, with the settings of its hyperparams.py: two gradient steps for each
+# step of all environments, distributions of returns, standardised observations and weight decay.
+# Batches are of 1,024 for two cores, and of 32,768 there (`--algorithm.batch-size 32768
+# --algorithm.samples-per-insert 256`); a replay has 51,200 steps of each environment there. Returns
+# of up to 1,000 are scaled to the atoms' 250.
+replayed_fast = {
+    "network": MLP(widths=(512, 256, 128), value_widths=(1024, 512, 256), activation="relu"),
+    "normalize_observations": True,
+    "atoms": 101,
+    "value_range": (-250.0, 250.0),
+    "reward_scale": 0.25,
+    "weight_decay": 0.1,
+    "batch_size": 1024,
+    "samples_per_insert": 8,
+    "target_rate": 0.1,
+    "learning_rate": 3e-4,
+    "critic_learning_rate": 3e-4,
+    "warm_up": 2_560,
+}
+many = {"env": "native:Humanoid-v5", "num_envs": 256, "env_steps": 3_000_000}
 fast_td3 = Experiment(
     name="fast_td3",
-    env="native:Humanoid-v5",
-    num_envs=256,
-    algorithm=TD3(
-        noise=(0.001, 0.4), n_step=3, batch_size=8192, samples_per_insert=64, target_rate=0.1
+    algorithm=TD3(noise=(0.001, 0.4), target_noise=0.001, **replayed_fast),
+    **many,
+)
+
+# The same for SAC, from a small temperature, as rewards are scaled down.
+fast_sac = Experiment(name="fast_sac", algorithm=SAC(temperature=0.01, **replayed_fast), **many)
+
+# Lee et al. (2024), SimBa: residual, normalised blocks for actor and critics.
+simba = Experiment(
+    name="simba",
+    algorithm=SAC(
+        network=SimBa(),
+        normalize_observations=True,
+        critic_learning_rate=3e-4,
+        samples_per_insert=64,
     ),
-    env_steps=10_000_000,
+    **replayed,
 )

@@ -184,6 +184,10 @@ class Algorithm(Settings):
         """True if checkpoints hold the replay, where there is one."""
         return True
 
+    def remarks(self, report: Mapping[str, Any]) -> list[str]:
+        """Gives lines about a report's metrics, such as `loss/grad_norm`; each is shown once."""
+        return []
+
     @property
     def instance(self) -> type[Instance]:
         """The class of the algorithm's functions.

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.value_forms import Mean, ValueForm
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import spaces
@@ -34,6 +35,7 @@ class ActionCritics:
     normalizer: ObservationNormalizer
     number: int
     subset: int
+    form: ValueForm = field(default_factory=Mean)
 
     @cached_property
     def network(self) -> PolicyAndValue:
@@ -41,7 +43,7 @@ class ActionCritics:
         size = math.prod(self.specs.action.shape or ())
         action = spaces.Box(-1.0, 1.0, (size,), np.float32)
         both = spaces.Dict({"observation": self.specs.observation, "action": action})
-        return self.settings.build(both, 1)
+        return self.settings.build(both, 1).with_value_outputs(self.form.size)
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters of all critics, [number, ...]."""
@@ -49,16 +51,30 @@ class ActionCritics:
 
     def values(self, params: Tree, statistics: Any, observation: Tree, action: Array) -> Array:
         """Gives the values of actions by all critics, [number, S]."""
+        return self.form.value(self.outputs(params, statistics, observation, action))
+
+    def outputs(self, params: Tree, statistics: Any, observation: Tree, action: Array) -> Array:
+        """Gives the outputs of all critics, [number, S, outputs]; see `values`."""
         inputs = {
             "observation": self.normalizer.normalize(statistics, observation),
             "action": action.reshape(*action.shape[:1], -1),
         }
-        value = lambda one: self.network.value_sequence({"value": one}, inputs)[0]  # noqa: E731
-        return jax.vmap(value)(params)
+        return jax.vmap(lambda one: self.network.value_outputs(one, inputs))(params)
 
-    def min_of_subset(self, values: Array, key: Array) -> Array:
-        """Gives the least value by a random subset of the critics: [number, ...] to [...]."""
-        return min_of_subset(values, key, self.subset)
+    def least(self, outputs: Array, key: Array) -> Array:
+        """Gives the outputs of the critic of the least value in a random subset of them.
+
+        Args:
+            outputs: [number, S, outputs].
+            key: Chooses the subset.
+
+        Returns:
+            [S, outputs].
+        """
+        asked = outputs[jax.random.permutation(key, self.number)[: self.subset]]
+        least = jnp.argmin(self.form.value(asked), axis=0)
+        one_hot = jnp.arange(self.subset)[:, None] == least
+        return jnp.sum(jnp.where(one_hot[..., None], asked, 0.0), axis=0)
 
 
 @dataclass(frozen=True)

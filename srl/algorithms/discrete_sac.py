@@ -68,7 +68,7 @@ class DiscreteSAC(Algorithm):
     """The number of critics in a target, redrawn for each gradient step."""
     temperature: NotNegative = 1.0
     """The first weight of the entropy."""
-    target_entropy: Annotated[Adjustable, Range(-100.0, 100.0)] = 0.98
+    target_entropy: Annotated[Adjustable, Range(-100.0, 100.0)] = 0.89
     """The target of the entropy, as a part of a uniform choice's among the allowed actions."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of the actor's Adam."""
@@ -302,7 +302,7 @@ class DiscreteSACInstance(Instance):
             "actor": config.learning_rate,
             "log_temperature": config.temperature_learning_rate,
         }
-        moved, optimizer, metrics = descend(self.adam, state, sums, rates)
+        moved, optimizer, metrics = descend(dict.fromkeys(params, self.adam), state, sums, rates)
         moves = self.ratio.every(config.target_period, state.n, step)
         tau = jnp.where(moves, config.target_rate, 0.0)
         targets = polyak(moved["critics"], state.targets, tau)

@@ -4,12 +4,12 @@ Double targets (van Hasselt et al., 2016, https://arxiv.org/abs/1509.06461), due
 et al., 2016, https://arxiv.org/abs/1511.06581), n-step returns, prioritised replay (Schaul et al.,
 2016, https://arxiv.org/abs/1511.05952) and distributions of returns (C51, Bellemare et al., 2017,
 https://arxiv.org/abs/1707.06887) can each be switched on and off. Rainbow (Hessel et al., 2018,
-https://arxiv.org/abs/1710.02298) has all of them, noisy layers, and hidden layers of their own for
-dueling outputs; here those are one linear layer of the same features.
+https://arxiv.org/abs/1710.02298) has all of them, and noisy layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
@@ -23,8 +23,8 @@ from srl.algorithms.q_network import QNetwork, epsilon, q_network
 from srl.algorithms.replay import Replay, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.uniform_replay import Sample, UniformReplay, expect_transitions_fit
-from srl.algorithms.value_heads import CategoricalHead, MeanHead, chosen
-from srl.core.errors import UserError
+from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
+from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
@@ -73,8 +73,8 @@ class DQN(Algorithm):
     double: bool = True
     """True if the network chooses the actions of targets, and not the target network."""
     dueling: bool = False
-    """True if a state's value and the advantages of actions are separate outputs of one linear
-    layer. In Wang et al. and Rainbow each also has a hidden layer."""
+    """True if a state's value and the advantages of actions are separate outputs, each after a
+    hidden layer as wide as the features."""
     priorities: ZeroToOne = 0.0
     """The exponent of priorities: 0 draws uniformly, 0.6 is usual."""
     correction: ZeroToOne = 0.4
@@ -82,8 +82,9 @@ class DQN(Algorithm):
     constant, as in Ape-X; Schaul et al. raise it to 1 over the run."""
     atoms: AtLeastOne = 1
     """Atoms of the distribution of returns: 1 learns the mean, 51 is C51."""
-    value_range: tuple[float, float] = (-10.0, 10.0)
-    """The returns of the first and the last atom; returns beyond are clipped."""
+    value_range: tuple[float, float] | None = None
+    """The returns of the first and the last atom; returns beyond are clipped. By default those of
+    rewards from -1 to 1: reward_scale / (1 - discount) either way."""
     learning_rate: Annotated[Adjustable, Range(0.0)] = 2.5e-4
     """The step size of Adam."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
@@ -101,8 +102,11 @@ class DQN(Algorithm):
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
         expect_transitions_fit(self)
-        if len(self.value_range) != 2 or self.value_range[0] >= self.value_range[1]:
-            raise UserError(f"DQN with value_range={self.value_range}; expected (least, greatest)")
+        expect_range_fits(self)
+
+    def remarks(self, report: Mapping[str, Any]) -> list[str]:
+        """Tells that returns often lie beyond the atoms."""
+        return range_remarks(self, report)
 
     @property
     def instance(self) -> type[DQNInstance]:
@@ -143,10 +147,7 @@ class DQNInstance(Instance):
     def actor(self) -> QNetwork:
         """The network of action values."""
         config = self.config
-        head: Any = partial(MeanHead, dueling=config.dueling)
-        if config.atoms > 1:
-            sizes = {"atoms": config.atoms, "value_range": config.value_range}
-            head = partial(CategoricalHead, dueling=config.dueling, **sizes)
+        head = partial(ValueHead, form=value_form(config), dueling=config.dueling)
         return q_network(config, self.specs, self.normalizer, head)
 
     @property
@@ -231,9 +232,10 @@ class DQNInstance(Instance):
         best = jnp.argmax(actor.mask(steps.last, head.values(chooser)), axis=-1)
         discount = jnp.where(any_allowed(steps.last), steps.discount, 0.0)
         outputs = actor.outputs(params, statistics, steps.observation)
-        error, loss = head.loss(outputs, steps.action, steps.reward, discount, last, best)
+        transition = outputs, steps.action, steps.reward, discount, last, best
+        error, loss, metrics = head.loss(*transition)
         value = chosen(head.values(outputs), steps.action)
-        return loss, {"q_loss": loss, "q_value": value, "td_error": error}
+        return loss, {"q_loss": loss, "q_value": value, "td_error": error, **metrics}
 
     def gradient_step(
         self, state: DQNState, batch: Batch, step: Array, total: Total

@@ -64,13 +64,19 @@ class Descent:
         return tree_of(before - rate * direction), state
 
 
+def adam(weight_decay: float = 0.0) -> Descent:
+    """Gives Adam; with decay AdamW, which shrinks parameters by rate * decay (arXiv:1711.05101)."""
+    decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+    return Descent(optax.chain(optax.scale_by_adam(), *decay) if decay else optax.scale_by_adam())
+
+
 def descend(
-    descent: Descent, state: Any, sums: dict[str, GradientSums], rates: dict[str, Any]
+    descents: dict[str, Descent], state: Any, sums: dict[str, GradientSums], rates: dict[str, Any]
 ) -> tuple[dict[str, Tree], dict[str, Any], dict[str, Array]]:
     """Takes a step for each of several networks, from the same parameters.
 
     Args:
-        descent: The optimizer of all.
+        descents: The optimizers, by name.
         state: With `params` and `optimizer` by name.
         sums: The totals, by name.
         rates: Step sizes, by name.
@@ -81,7 +87,9 @@ def descend(
     params, optimizer, metrics, norms = {}, {}, {}, []
     for name, total in sums.items():
         gradient, means = total.mean()
-        moved = descent.step(state.params[name], state.optimizer[name], gradient, rates[name])
+        moved = descents[name].step(
+            state.params[name], state.optimizer[name], gradient, rates[name]
+        )
         params[name], optimizer[name] = moved
         metrics |= means
         norms.append(jnp.linalg.norm(gradient))

@@ -14,8 +14,12 @@ from srl.core.lazy import jnp
 from srl.core.spaces import Space, is_mask, is_picture, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Array, Tree, Unroll
+from srl.networks.entities import entity_sets
 
 EPSILON = 1e-8
+FLOOR = 1e-2
+"""The least deviation that observations are divided by, as rsl_rl and FastTD3 add to it: a feature
+that hardly ever changes is not blown up to the bound by its first small change."""
 ScaledBytes = Literal["pictures", "all", "none"]
 """The observations of uint8 that are divided by 255."""
 
@@ -98,9 +102,10 @@ def merge(statistics: Statistics, sums: Moments) -> Statistics:
     return Statistics(total, statistics.mean + share * delta, within + between)
 
 
-def standardize(statistics: Statistics, x: Array) -> Array:
-    """Gives numbers of mean 0 and variance 1."""
-    return (x - statistics.mean) / jnp.sqrt(statistics.variance + EPSILON)
+def standardize(statistics: Statistics, x: Array, floor: float = 0.0) -> Array:
+    """Gives numbers of mean 0 and variance 1; a deviation below the floor counts as the floor."""
+    deviation = jnp.sqrt(statistics.variance + EPSILON)
+    return (x - statistics.mean) / jnp.maximum(deviation, floor)
 
 
 def unstandardize(statistics: Statistics, x: Array) -> Array:
@@ -113,8 +118,9 @@ class ObservationNormalizer:
     """Normalises what a space observes, leaf by leaf.
 
     Box leaves of numbers are standardised and clipped; all entities, rays or pixels of a leaf with
-    several axes share their statistics. Pictures are scaled to [0, 1]. Categories, and what is
-    named `mask...` or `action_mask`, stay as they are.
+    several axes share their statistics, and places of a set that its mask leaves empty do not
+    count. A deviation below 0.01 counts as 0.01. Pictures are scaled to [0, 1]. Categories, and
+    what is named `mask...` or `action_mask`, stay as they are.
     """
 
     space: Space
@@ -135,11 +141,19 @@ class ObservationNormalizer:
     def measure(
         self, statistics: dict[str, Statistics], observation: Tree, mask: Array
     ) -> dict[str, Moments]:
-        """Gives the sums over the observations [T, B, ...] whose mask [T, B] is True."""
+        """Gives the sums over the observations [T, B, ...] whose mask [T, B] is True.
+
+        Of sets with a mask, the sums over the entities that are there.
+        """
+        values = dict(zip(leaves_of(self._names), leaves_of(observation), strict=True))
+        sets = entity_sets(self.space)
+
+        def rows(name: str) -> Array:
+            taken = sets[name].taken if name in sets else None
+            return mask if taken is None else mask[..., None] & (values[taken] > 0.5)
+
         return {
-            name: moments(value, mask, statistics[name].mean)
-            for name, value in zip(leaves_of(self._names), leaves_of(observation), strict=True)
-            if name in statistics
+            name: moments(values[name], rows(name), statistics[name].mean) for name in statistics
         }
 
     def update(
@@ -167,7 +181,8 @@ class ObservationNormalizer:
 
         def visit(name: str, leaf: Space, value: Array) -> Array:
             if name in statistics:
-                return jnp.clip(standardize(statistics[name], value), -self.clip, self.clip)
+                scaled = standardize(statistics[name], value, FLOOR)
+                return jnp.clip(scaled, -self.clip, self.clip)
             return value.astype(jnp.float32) / 255 if self._is_scaled(leaf) else value
 
         return map_tree(visit, self._names, self._leaves, observation)

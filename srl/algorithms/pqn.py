@@ -23,7 +23,7 @@ from srl.algorithms.minibatches import (
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.q_network import QNetwork, epsilon, q_network
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
-from srl.algorithms.value_heads import MeanHead, chosen
+from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
@@ -118,7 +118,7 @@ class PQNInstance(Instance):
     @cached_property
     def actor(self) -> QNetwork:
         """The network of action values."""
-        return q_network(self.config, self.specs, self.normalizer, MeanHead)
+        return q_network(self.config, self.specs, self.normalizer, ValueHead)
 
     @property
     def radam(self) -> Descent:

@@ -14,6 +14,7 @@ from srl.core.lazy import jax, jnp
 from srl.core.spaces import spaces
 from srl.core.types import Array, Policy, Specs, Tree
 from srl.networks import Network, PolicyAndValue
+from srl.networks.streams import with_streams
 
 
 class Exploring(Protocol):
@@ -104,7 +105,10 @@ class QNetwork:
     @cached_property
     def network(self) -> PolicyAndValue:
         """The network's functions, of which action values use the policy's."""
-        return self.settings.build(self.specs.observation, self.head.num_outputs)
+        streams, space = self.head.streams, self.specs.observation
+        if len(streams) == 1:
+            return self.settings.build(space, *streams)
+        return with_streams(self.settings.build(space, 0), streams)
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters."""

@@ -27,7 +27,7 @@ from srl.algorithms.replay import Replay
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.returns import n_step_returns
 from srl.algorithms.uniform_replay import Sample, UniformReplay
-from srl.algorithms.value_heads import MeanHead, chosen
+from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
@@ -92,8 +92,8 @@ class R2D2(Algorithm):
     double: bool = True
     """True if the network chooses the actions of targets, and not the target network."""
     dueling: bool = True
-    """True if a state's value and the advantages of actions are separate outputs of one linear
-    layer. In the paper each also has a hidden layer."""
+    """True if a state's value and the advantages of actions are separate outputs, each after a
+    hidden layer as wide as the memory."""
     priorities: ZeroToOne = 0.9
     """The exponent of priorities; 0 draws uniformly."""
     correction: ZeroToOne = 0.6
@@ -172,7 +172,7 @@ class R2D2Instance(Instance):
     @cached_property
     def actor(self) -> QNetwork:
         """The network of action values."""
-        head = partial(MeanHead, dueling=self.config.dueling)
+        head = partial(ValueHead, dueling=self.config.dueling)
         return q_network(self.config, self.specs, self.normalizer, head)
 
     @property

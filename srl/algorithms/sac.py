@@ -8,6 +8,7 @@ near its target. All three take their gradient steps at the same time, from the 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -16,12 +17,13 @@ from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution
-from srl.algorithms.gradient_descent import Descent, descend, gradient_sums, polyak, where
+from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
-from srl.core.lazy import jax, jnp, optax
+from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
+from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
 from srl.core.types import Array, Metrics, Policy, Tree, Unroll
@@ -62,6 +64,12 @@ class SAC(Algorithm):
     """The number of critics."""
     subset: AtLeastOne = 2
     """The number of critics in a target, redrawn for each gradient step."""
+    atoms: AtLeastOne = 1
+    """Atoms of the distributions of returns that critics learn: 1 learns the mean, 101 is
+    FastTD3's."""
+    value_range: tuple[float, float] | None = None
+    """The returns of the first and the last atom; returns beyond are clipped. By default those of
+    rewards from -1 to 1: reward_scale / (1 - discount) either way."""
     temperature: NotNegative = 1.0
     """The first weight of the entropy."""
     target_entropy: Annotated[Adjustable, Range(-100.0, 100.0)] = -1.0
@@ -70,6 +78,8 @@ class SAC(Algorithm):
     """The step size of the actor's Adam."""
     critic_learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of the critics' Adam."""
+    weight_decay: NotNegative = 0.0
+    """The decay of AdamW, of actor and critics; 0 is Adam. FastTD3 has 0.1."""
     temperature_learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of the temperature's Adam."""
     keep_replay: bool = True
@@ -86,6 +96,11 @@ class SAC(Algorithm):
         super().validate()
         expect_transitions_fit(self)
         expect_critics_fit(self)
+        expect_range_fits(self)
+
+    def remarks(self, report: Mapping[str, Any]) -> list[str]:
+        """Tells that returns often lie beyond the atoms."""
+        return range_remarks(self, report)
 
     @property
     def instance(self) -> type[SACInstance]:
@@ -175,13 +190,15 @@ class SACInstance(Instance):
     @cached_property
     def critics(self) -> ActionCritics:
         """The critics, each of which has a target network."""
-        numbers = self.config.critics, self.config.subset
-        return ActionCritics(self.config.network, self.specs, self.normalizer, *numbers)
+        config = self.config
+        inputs = config.network, self.specs, self.normalizer
+        return ActionCritics(*inputs, config.critics, config.subset, value_form(config))
 
     @property
-    def adam(self) -> Descent:
-        """Adam, of which each of the networks has a state."""
-        return Descent(optax.scale_by_adam())
+    def descents(self) -> dict[str, Descent]:
+        """The optimizers of the networks, and of the temperature, which does not decay."""
+        networks = adam(self.config.weight_decay)
+        return {"critics": networks, "actor": networks, "log_temperature": adam()}
 
     @cached_property
     def ratio(self) -> ReplayRatio:
@@ -209,7 +226,7 @@ class SACInstance(Instance):
         }
         return SACState(
             params=params,
-            optimizer={name: self.adam.init(x) for name, x in params.items()},
+            optimizer={name: self.descents[name].init(x) for name, x in params.items()},
             key=jax.random.key_data(learning_key),
             n=jnp.zeros((), jnp.int32),
             observations=self.normalizer.init(),
@@ -246,16 +263,20 @@ class SACInstance(Instance):
     def critic_loss(
         self, critics: Tree, state: SACState, steps: Transitions, keys: Array, slot: Array
     ) -> tuple[Array, Metrics]:
-        """Half the squared soft Bellman residuals (eq. 5), [S]: keys [2]."""
-        params, statistics = state.params, state.observations
+        """Half the squared soft Bellman residuals (eq. 5), or C51's cross-entropies, [S]: keys [2].
+
+        The entropy of the next action counts as reward.
+        """
+        params, statistics, form = state.params, state.observations, self.critics.form
         next_action, log_prob = self.draw(params["actor"], state, steps.last, keys[1], slot)
-        next_values = self.critics.values(state.targets, statistics, steps.last, next_action)
-        next_value = self.critics.min_of_subset(next_values, keys[0])
+        following = self.critics.outputs(state.targets, statistics, steps.last, next_action)
         alpha = jnp.exp(params["log_temperature"])
-        target = steps.reward + steps.discount * (next_value - alpha * log_prob)
-        values = self.critics.values(critics, statistics, steps.observation, steps.action)
-        loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
-        return loss, {"critic_loss": loss, "q_value": jnp.mean(values, axis=0)}
+        reward = steps.reward - steps.discount * alpha * log_prob
+        inputs = reward, steps.discount, self.critics.least(following, keys[0])
+        outputs = self.critics.outputs(critics, statistics, steps.observation, steps.action)
+        loss = jnp.sum(form.loss(outputs, form.target(*inputs))[1], axis=0)
+        value = jnp.mean(form.value(outputs), axis=0)
+        return loss, {"critic_loss": loss, "q_value": value, **form.metrics(*inputs)}
 
     def actor_loss(
         self, actor: Tree, state: SACState, steps: Transitions, key: Array, slot: Array
@@ -298,7 +319,7 @@ class SACInstance(Instance):
             "actor": config.learning_rate,
             "log_temperature": config.temperature_learning_rate,
         }
-        moved, optimizer, metrics = descend(self.adam, state, sums, rates)
+        moved, optimizer, metrics = descend(self.descents, state, sums, rates)
         moves = self.ratio.every(config.target_period, state.n, step)
         tau = jnp.where(moves, config.target_rate, 0.0)
         targets = polyak(moved["critics"], state.targets, tau)

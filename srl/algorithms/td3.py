@@ -5,11 +5,12 @@ with targets by target networks: the least value of the target actor's action wi
 Every `delay` gradient steps, the actor takes one along the critics' gradient, and the target
 networks follow.
 With hundreds of environments (FastTD3, Seo et al., 2025, https://arxiv.org/abs/2505.22642), each
-slot may explore with a noise of its own.
+slot may explore with a noise of its own, and critics may learn distributions of returns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -18,13 +19,14 @@ from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution, of_slots
-from srl.algorithms.gradient_descent import Descent, descend, gradient_sums, polyak, where
+from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
+from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.errors import UserError
-from srl.core.lazy import jax, jnp, optax
+from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
 from srl.core.types import Array, Metrics, Policy, Tree, Unroll
@@ -63,6 +65,12 @@ class TD3(Algorithm):
     """The number of critics."""
     subset: AtLeastOne = 2
     """The number of critics in a target, redrawn for each gradient step."""
+    atoms: AtLeastOne = 1
+    """Atoms of the distributions of returns that critics learn: 1 learns the mean, 101 is
+    FastTD3's."""
+    value_range: tuple[float, float] | None = None
+    """The returns of the first and the last atom; returns beyond are clipped. By default those of
+    rewards from -1 to 1: reward_scale / (1 - discount) either way."""
     noise: tuple[float, float] = (0.1, 0.1)
     """The deviations of the first and the last slot's exploration noise; others lie evenly
     between."""
@@ -76,6 +84,8 @@ class TD3(Algorithm):
     """The step size of the actor's Adam."""
     critic_learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
     """The step size of the critics' Adam."""
+    weight_decay: NotNegative = 0.0
+    """The decay of AdamW, of actor and critics; 0 is Adam. FastTD3 has 0.1."""
     keep_replay: bool = True
     """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
     steps before it learns."""
@@ -90,8 +100,13 @@ class TD3(Algorithm):
         super().validate()
         expect_transitions_fit(self)
         expect_critics_fit(self)
+        expect_range_fits(self)
         if len(self.noise) != 2 or min(self.noise) < 0:
             raise UserError(f"TD3 with noise={self.noise}; expected two deviations of 0 or more")
+
+    def remarks(self, report: Mapping[str, Any]) -> list[str]:
+        """Tells that returns often lie beyond the atoms."""
+        return range_remarks(self, report)
 
     @property
     def instance(self) -> type[TD3Instance]:
@@ -176,13 +191,14 @@ class TD3Instance(Instance):
     @cached_property
     def critics(self) -> ActionCritics:
         """The critics."""
-        numbers = self.config.critics, self.config.subset
-        return ActionCritics(self.config.network, self.specs, self.normalizer, *numbers)
+        config = self.config
+        inputs = config.network, self.specs, self.normalizer
+        return ActionCritics(*inputs, config.critics, config.subset, value_form(config))
 
     @property
-    def adam(self) -> Descent:
-        """Adam, of which each of the networks has a state."""
-        return Descent(optax.scale_by_adam())
+    def descents(self) -> dict[str, Descent]:
+        """The optimizers of the networks."""
+        return dict.fromkeys(("critics", "actor"), adam(self.config.weight_decay))
 
     @cached_property
     def ratio(self) -> ReplayRatio:
@@ -206,7 +222,7 @@ class TD3Instance(Instance):
         params = {"actor": self.actor.init(actor_key), "critics": self.critics.init(critic_key)}
         return TD3State(
             params=params,
-            optimizer={name: self.adam.init(x) for name, x in params.items()},
+            optimizer={name: self.descents[name].init(x) for name, x in params.items()},
             key=jax.random.key_data(learning_key),
             n=jnp.zeros((), jnp.int32),
             observations=self.normalizer.init(),
@@ -239,18 +255,21 @@ class TD3Instance(Instance):
     def critic_loss(
         self, critics: Tree, state: TD3State, steps: Transitions, key: Array, slot: Array
     ) -> tuple[Array, Metrics]:
-        """Half the squared errors to clipped double Q-targets (algorithm 1), [S]."""
-        statistics = state.observations
+        """Half the squared errors to clipped double Q-targets (algorithm 1), [S].
+
+        With atoms, the cross-entropies to the distribution of the critic of least value (FastTD3).
+        """
+        statistics, form = state.observations, self.critics.form
         subset_key, noise_key = jax.random.split(key)
         noise = noise_by_slot(noise_key, slot, self.ratio.share, self.actor.size)
         outputs = self.actor.outputs(state.targets["actor"], statistics, steps.last)
         action = self.smoothed(outputs, noise)
-        next_values = self.critics.values(state.targets["critics"], statistics, steps.last, action)
-        next_value = self.critics.min_of_subset(next_values, subset_key)
-        target = steps.reward + steps.discount * next_value
-        values = self.critics.values(critics, statistics, steps.observation, steps.action)
-        loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
-        return loss, {"critic_loss": loss, "q_value": jnp.mean(values, axis=0)}
+        following = self.critics.outputs(state.targets["critics"], statistics, steps.last, action)
+        inputs = steps.reward, steps.discount, self.critics.least(following, subset_key)
+        outputs = self.critics.outputs(critics, statistics, steps.observation, steps.action)
+        loss = jnp.sum(form.loss(outputs, form.target(*inputs))[1], axis=0)
+        value = jnp.mean(form.value(outputs), axis=0)
+        return loss, {"critic_loss": loss, "q_value": value, **form.metrics(*inputs)}
 
     def smoothed(self, outputs: Array, noise: Array) -> Array:
         """Gives the targets' actions from the actor's outputs and normal numbers, [S, numbers]."""
@@ -286,7 +305,7 @@ class TD3Instance(Instance):
 
         sums = total(zeros_unless(ratio.due(state.n, step), gradients))
         rates = {"critics": config.critic_learning_rate, "actor": config.learning_rate}
-        moved, optimizer, metrics = descend(self.adam, state, sums, rates)
+        moved, optimizer, metrics = descend(self.descents, state, sums, rates)
         moved["actor"], optimizer["actor"] = where(
             actor_due,
             (moved["actor"], optimizer["actor"]),

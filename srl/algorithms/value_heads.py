@@ -1,66 +1,40 @@
-"""Heads of networks of action values: the mean of returns, or their distribution (C51)."""
+"""The head of a network of action values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from srl.core.lazy import jax, jnp
-from srl.core.types import Array
-
-
-class ValueHead(Protocol):
-    """The meaning of a network's outputs."""
-
-    @property
-    def num_outputs(self) -> int:
-        """The number of the network's outputs for each slot."""
-        ...
-
-    def values(self, outputs: Array) -> Array:
-        """Gives the values of actions, [..., actions], of outputs [..., num_outputs]."""
-        ...
-
-    def loss(
-        self,
-        outputs: Array,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        last: Array,
-        best: Array,
-    ) -> tuple[Array, Array]:
-        """Gives the errors of transitions, and their losses, [S] each.
-
-        Args:
-            outputs: [S, num_outputs], at the first observations.
-            action: int32 [S], that was taken there.
-            reward: [S], on the way to the last observations.
-            discount: [S], of the last observations' values.
-            last: [S, num_outputs], of the target network at the last observations.
-            best: int32 [S], the actions chosen there.
-        """
-        ...
+from srl.algorithms.value_forms import Mean, ValueForm
+from srl.core.lazy import jnp
+from srl.core.types import Array, Metrics
 
 
 @dataclass(frozen=True)
-class MeanHead:
+class ValueHead:
     """The value of each action; dueling (Wang et al., 2016, https://arxiv.org/abs/1511.06581)."""
 
     actions: int
+    form: ValueForm = field(default_factory=Mean)
     dueling: bool = False
+    """True if the outputs are the state's value and the advantages of actions."""
 
     @property
-    def num_outputs(self) -> int:
-        """One for each action, and for the state where it is dueling."""
-        return self.actions + self.dueling
+    def streams(self) -> tuple[int, ...]:
+        """The numbers of the network's outputs, with a hidden layer for each if they are two."""
+        advantages = self.actions * self.form.size
+        return (self.form.size, advantages) if self.dueling else (advantages,)
+
+    def parts(self, outputs: Array) -> Array:
+        """Gives each action's part of the outputs, [..., actions, size of the form]."""
+        parts = outputs.reshape(*outputs.shape[:-1], -1, self.form.size)
+        if not self.dueling:
+            return parts
+        value, advantage = parts[..., :1, :], parts[..., 1:, :]
+        return value + advantage - jnp.mean(advantage, axis=-2, keepdims=True)
 
     def values(self, outputs: Array) -> Array:
-        """Gives the values of actions, [..., actions]."""
-        return _by_action(outputs, 1, self.dueling)[..., 0]
+        """Gives the values of actions, [..., actions], of outputs [..., outputs]."""
+        return self.form.value(self.parts(outputs))
 
     def loss(
         self,
@@ -70,67 +44,20 @@ class MeanHead:
         discount: Array,
         last: Array,
         best: Array,
-    ) -> tuple[Array, Array]:
-        """Gives the errors of transitions, and half their squares."""
-        target = reward + discount * chosen(self.values(last), best)
-        error = target - chosen(self.values(outputs), action)
-        return error, 0.5 * jnp.square(error)
+    ) -> tuple[Array, Array, Metrics]:
+        """Gives the errors of transitions, their losses, and metrics of their targets, [S] each.
 
-
-@dataclass(frozen=True)
-class CategoricalHead:
-    """The distribution of returns (C51; Bellemare et al., 2017, arXiv:1707.06887)."""
-
-    actions: int
-    dueling: bool
-    atoms: int
-    value_range: tuple[float, float]
-    """The returns of the least and of the last atom."""
-
-    @property
-    def num_outputs(self) -> int:
-        """So many atoms for each action, and for the state where it is dueling."""
-        return (self.actions + self.dueling) * self.atoms
-
-    @cached_property
-    def returns(self) -> np.ndarray:
-        """The return that each atom stands for."""
-        return np.linspace(*self.value_range, self.atoms, dtype=np.float32)
-
-    def logits(self, outputs: Array) -> Array:
-        """Gives the logits of the atoms, [..., actions, atoms]."""
-        return _by_action(outputs, self.atoms, self.dueling)
-
-    def values(self, outputs: Array) -> Array:
-        """Gives the mean returns of actions, [..., actions]."""
-        return jnp.sum(jax.nn.softmax(self.logits(outputs)) * self.returns, axis=-1)
-
-    def loss(
-        self,
-        outputs: Array,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        last: Array,
-        best: Array,
-    ) -> tuple[Array, Array]:
-        """Gives the divergences from the targets, and the cross-entropies, [S] each."""
-        following = jax.nn.softmax(_of_action(self.logits(last), best))
-        target = self.projected(reward, discount, following)
-        log_probs = jax.nn.log_softmax(_of_action(self.logits(outputs), action))
-        loss = -jnp.sum(target * log_probs, axis=-1)
-        # The divergence, which is what the loss can still fall by, is the error (Rainbow).
-        divergence = loss + jnp.sum(jax.scipy.special.xlogy(target, target), axis=-1)
-        return divergence, loss
-
-    def projected(self, reward: Array, discount: Array, probability: Array) -> Array:
-        """The distribution of targets over the atoms (algorithm 1), [S, atoms]."""
-        low, high = self.value_range
-        step = (high - low) / (self.atoms - 1)
-        moved = reward[..., None] + discount[..., None] * self.returns
-        distance = jnp.abs(moved.clip(low, high)[..., None] - self.returns) / step
-        share = jnp.clip(1 - distance, 0.0, 1.0)  # of each atom's mass, to each atom
-        return jnp.einsum("...i,...ij->...j", probability, share)
+        Args:
+            outputs: [S, outputs], at the first observations.
+            action: int32 [S], that was taken there.
+            reward: [S], on the way to the last observations.
+            discount: [S], of the last observations' values.
+            last: [S, outputs], of the target network at the last observations.
+            best: int32 [S], the actions chosen there.
+        """
+        inputs = reward, discount, _of_action(self.parts(last), best)
+        taken = _of_action(self.parts(outputs), action)
+        return *self.form.loss(taken, self.form.target(*inputs)), self.form.metrics(*inputs)
 
 
 def chosen(values: Array, action: Array) -> Array:
@@ -140,16 +67,7 @@ def chosen(values: Array, action: Array) -> Array:
     return jnp.sum(jnp.where(one_hot, values, 0.0), axis=-1)
 
 
-def _by_action(outputs: Array, size: int, dueling: bool) -> Array:
-    """Each action's part of the outputs, [..., actions, size]."""
-    parts = outputs.reshape(*outputs.shape[:-1], -1, size)
-    if not dueling:
-        return parts
-    value, advantage = parts[..., :1, :], parts[..., 1:, :]
-    return value + advantage - jnp.mean(advantage, axis=-2, keepdims=True)
-
-
-def _of_action(logits: Array, action: Array) -> Array:
-    """The logits of the action taken: [..., actions, atoms] and [...] to [..., atoms]."""
-    one_hot = action[..., None] == jnp.arange(logits.shape[-2])
-    return jnp.sum(jnp.where(one_hot[..., None], logits, 0.0), axis=-2)
+def _of_action(parts: Array, action: Array) -> Array:
+    """The part of the action taken: [..., actions, size] and [...] to [..., size]."""
+    one_hot = action[..., None] == jnp.arange(parts.shape[-2])
+    return jnp.sum(jnp.where(one_hot[..., None], parts, 0.0), axis=-2)

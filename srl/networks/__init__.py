@@ -8,5 +8,6 @@ from srl.networks.cnn import CNN
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
+from srl.networks.simba import SimBa
 
-__all__ = ["CNN", "MLP", "AutoNetwork", "EntityAttention", "Network", "PolicyAndValue"]
+__all__ = ["CNN", "MLP", "AutoNetwork", "EntityAttention", "Network", "PolicyAndValue", "SimBa"]

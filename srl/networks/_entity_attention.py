@@ -8,14 +8,17 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from srl.core.spaces import Space
+from srl.core.tree import leaves_of
 from srl.core.types import Array, Tree
-from srl.networks._layers import HIDDEN_SCALE, dense, normal
-from srl.networks.entities import ENTITIES, LIDAR, SELF
+from srl.networks._layers import HIDDEN_SCALE, dense, normal, vectors
+from srl.networks.entities import entity_sets, is_lidar, named_leaves, own_leaves
 
 
 class EntityAttentionFeatures(nn.Module):
     """Embeds entities, lets them attend to each other, and pools them."""
 
+    space: Space
     width: int
     heads: int
     lidar_filters: int
@@ -24,23 +27,23 @@ class EntityAttentionFeatures(nn.Module):
     @nn.compact
     def __call__(self, observation: Tree) -> Array:
         """Gives [..., 2 * width]."""
-        leading = observation[SELF].shape[:-1]
+        leaves, sets = named_leaves(self.space), entity_sets(self.space)
+        first, value = next(iter(leaves.values())), leaves_of(observation)[0]
+        leading = value.shape[: value.ndim - len(first.shape or ())]
         rows = math.prod(leading)
-        observation = {
-            name: jnp.asarray(value, jnp.float32).reshape(rows, *value.shape[len(leading) :])
-            for name, value in observation.items()
+        values = {
+            name: jnp.asarray(value).reshape(rows, *value.shape[len(leading) :])
+            for name, value in zip(leaves, leaves_of(observation), strict=True)
         }
-        own = observation[SELF]
-        if LIDAR in observation:
-            rays = CircularConvolution(self.lidar_filters)(observation[LIDAR])
-            own = jnp.concatenate([own, rays], axis=-1)
-
+        own = self._own(values)
         embedded_self = nn.relu(dense(self.width, HIDDEN_SCALE, name="self")(own))
         entities, masks = [embedded_self[:, None]], [jnp.ones((rows, 1), bool)]
-        for name in ENTITIES:
-            if name in observation and observation[name].shape[1]:
-                entities.append(EntityEmbedding(self.width, name=name)(own, observation[name]))
-                masks.append(self._mask(observation, name))
+        for name, (seen, taken) in sets.items():
+            x = values[name].astype(jnp.float32)
+            embedding = EntityEmbedding(self.width, name=name.replace("/", "_"))
+            entities.append(embedding(own, x))
+            mask = taken if self.omniscient else seen
+            masks.append(values[mask] > 0.5 if mask else jnp.ones(x.shape[:2], bool))
         x, mask = jnp.concatenate(entities, axis=1), jnp.concatenate(masks, axis=1)
 
         x = nn.LayerNorm()(x + EntitySelfAttention(self.heads)(nn.LayerNorm()(x), mask))
@@ -51,12 +54,18 @@ class EntityAttentionFeatures(nn.Module):
         x = nn.LayerNorm()(nn.relu(dense(2 * self.width, HIDDEN_SCALE, name="after_pooling")(x)))
         return x.reshape(*leading, 2 * self.width)
 
-    def _mask(self, observation: Tree, entity: str) -> Array:
-        """Gives which entities may be looked at, bool [rows, entities]."""
-        mask = observation[ENTITIES[entity]]
-        if self.omniscient:
-            mask = observation.get(f"{ENTITIES[entity]}_spoof", jnp.ones_like(mask))
-        return mask > 0.5
+    def _own(self, values: dict[str, Array]) -> Array:
+        """Joins the agent's own numbers, filtered rays last: [rows, features]."""
+        parts, rays = [], []
+        for name, leaf in own_leaves(self.space).items():
+            if is_lidar(name, leaf):
+                filtered = CircularConvolution(self.lidar_filters)
+                rays.append(filtered(values[name].astype(jnp.float32)))
+            else:
+                parts += vectors(leaf, values[name])
+        if not parts and not rays:  # an agent without numbers
+            return jnp.ones((next(iter(values.values())).shape[0], 1))
+        return jnp.concatenate([*parts, *rays], axis=-1)
 
 
 class CircularConvolution(nn.Module):

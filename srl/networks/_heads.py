@@ -11,7 +11,7 @@ from flax import linen as nn
 from srl.core.errors import UserError
 from srl.core.spaces import Space
 from srl.core.types import Array, Tree
-from srl.networks._layers import dense, orthogonal
+from srl.networks._layers import HIDDEN_SCALE, dense, orthogonal
 from srl.networks.network import Network, PolicyAndValue
 
 
@@ -28,7 +28,7 @@ def policy_and_value(
         space: What is observed.
         policy_features: Observation [..., ...] to features [..., units].
         value_features: The same, for the value.
-        num_outputs: Of the policy.
+        num_outputs: Of the policy; 0 gives its features themselves.
         network: Its `memory` and `cell` choose the recurrent layer, if any; `shared` lets the value
             be computed from the policy's features.
     """
@@ -60,7 +60,28 @@ class Headed(nn.Module):
         x = self.features(observation)
         if self.memory:
             x, memory = CELLS[self.cell](self.memory, name="memory")(x, memory, ended)
+        if not self.num_outputs:
+            return x, memory, x
         return dense(self.num_outputs, self.head_scale, name="head")(x), memory, x
+
+
+class Streams(nn.Module):
+    """Groups of outputs, each with a hidden layer as wide as a network's features."""
+
+    network: nn.Module
+    sizes: tuple[int, ...]
+
+    @nn.compact
+    def __call__(
+        self, observation: Tree, memory: Tree = (), ended: Array | None = None
+    ) -> tuple[Array, Tree, Array]:
+        """See PolicyAndValue."""
+        _, memory, x = self.network(observation, memory, ended)
+        groups = []
+        for i, size in enumerate(self.sizes):
+            hidden = nn.relu(dense(x.shape[-1], HIDDEN_SCALE, name=f"hidden_{i}")(x))
+            groups.append(dense(size, 0.01, name=f"head_{i}")(hidden))
+        return jnp.concatenate(groups, axis=-1), memory, x
 
 
 class GatedRecurrentUnit(nn.Module):

@@ -91,7 +91,7 @@ def flatten(space: Space, observation: Tree) -> Array:
     Returns:
         float32 [..., features]; categories are one-hot.
     """
-    parts = [part for leaf in leaves(space, observation) for part in _parts(*leaf)]
+    parts = [part for leaf in leaves(space, observation) for part in vectors(*leaf)]
     if not parts:
         raise unsupported(space, SUPPORTED)
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
@@ -110,7 +110,8 @@ def leaves(space: Space, observation: Tree) -> list[tuple[Space, Array]]:
     return found
 
 
-def _parts(space: Space, observation: Array) -> list[Array]:
+def vectors(space: Space, observation: Array) -> list[Array]:
+    """Gives vectors [..., features] of one array; categories are one-hot."""
     if isinstance(space, spaces.Discrete):
         return [jax.nn.one_hot(observation - int(space.start), int(space.n))]
     if isinstance(space, spaces.MultiDiscrete):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from srl.core.errors import UserError
 from srl.core.spaces import Space
 from srl.networks.cnn import CNN
+from srl.networks.entities import mask_of, named_leaves, sets_without_mask
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
@@ -27,6 +28,17 @@ class AutoNetwork(Network):
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
         """Gives the functions of the chosen network."""
         return self.choose(space).build(space, num_outputs)
+
+    def remarks(self, space: Space) -> list[str]:
+        """Names what looks like sets of entities, and is not attended to."""
+        missing, leaves = sets_without_mask(space), named_leaves(space)
+        name = type(self.choose(space)).__name__
+        return [
+            f"the network {name} takes {leaf} {list(leaves[leaf].shape or ())} as one vector: for "
+            f"attention to a set of entities observe their mask, {mask_of(leaf)} "
+            f"{list((leaves[leaf].shape or ())[:1])}"
+            for leaf in missing
+        ]
 
     def choose(self, space: Space) -> Network:
         """Gives the network's configuration."""

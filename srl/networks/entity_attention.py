@@ -1,12 +1,12 @@
-"""Attention over what an agent sees: itself, other agents, boxes, ramps, and what tasks add."""
+"""Attention over sets of entities with masks: other agents, boxes, ramps, units, objects."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from srl.core.errors import UserError
-from srl.core.spaces import Space, spaces
-from srl.networks.entities import ENTITIES, SELF
+from srl.core.spaces import Space, is_image
+from srl.networks.entities import entity_sets, named_leaves
 from srl.networks.network import Network, PolicyAndValue, unsupported
 
 
@@ -16,8 +16,12 @@ class EntityAttention(Network):
 
     `EntityAttention(width=128, memory=256, cell="lstm")` is the published one.
 
-    The value network is omniscient: visibility masks are replaced by `<mask>_spoof`, which marks
-    the entities that exist, or by ones.
+    It takes any Dict with sets of entities: a Box `NAME` [places, features] with a mask
+    `mask_NAME` [places], 1 where there is an entity that the agent sees. All else that is observed
+    belongs to the agent itself; `lidar` [rays, channels] goes through a circular convolution.
+
+    The value network and critics look at `mask_NAME_spoof` in place of `mask_NAME` where there is
+    one: it marks the entities that exist, seen or not.
     """
 
     width: int = 64
@@ -33,7 +37,8 @@ class EntityAttention(Network):
         from srl.networks._heads import policy_and_value
 
         if not self.fits(space):
-            raise unsupported(space, f"a Dict with {SELF}, and with any of {', '.join(ENTITIES)}")
+            form = "a Dict with a Box NAME [places, features] and its mask, mask_NAME [places],"
+            raise unsupported(space, f"{form} and without images, or a Dict or Tuple")
         if self.shared:
             raise UserError(
                 "network.shared=True: the value of EntityAttention sees what is hidden from the "
@@ -43,15 +48,11 @@ class EntityAttention(Network):
             raise UserError(f"width={self.width} must be a multiple of heads={self.heads}")
 
         sizes = (self.width, self.heads, self.lidar_filters)
-        seeing = EntityAttentionFeatures(*sizes, omniscient=False)
-        omniscient = EntityAttentionFeatures(*sizes, omniscient=True)
+        seeing = EntityAttentionFeatures(space, *sizes, omniscient=False)
+        omniscient = EntityAttentionFeatures(space, *sizes, omniscient=True)
         return policy_and_value(space, seeing, omniscient, num_outputs, self)
 
     @staticmethod
     def fits(space: Space) -> bool:
-        """Tells if the entities are observed under the names that this network knows."""
-        if not isinstance(space, spaces.Dict):
-            return False
-        seen = [entity for entity in ENTITIES if entity in space.spaces]
-        masked = all(ENTITIES[entity] in space.spaces for entity in seen)
-        return SELF in space.spaces and bool(seen) and masked
+        """Tells if an observation has sets of entities with masks, and no images."""
+        return bool(entity_sets(space)) and not any(map(is_image, named_leaves(space).values()))

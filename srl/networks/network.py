@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,8 +34,15 @@ class Network(Settings):
     learning, mostly with images. Separate networks do not disturb each other's features."""
 
     def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives the functions for observations of `space` and a policy of `num_outputs` numbers."""
+        """Gives the functions for observations of `space` and a policy of `num_outputs` numbers.
+
+        With 0 the policy has no last layer, for `srl.networks.streams` to give it another.
+        """
         raise NotImplementedError
+
+    def remarks(self, space: Space) -> list[str]:
+        """Gives lines about the fit of the network to observations, shown when a run begins."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,27 @@ class PolicyAndValue:
             "policy": policy,
             "value": self.value_module.lazy_init(value_key, *inputs)["params"],
         }
+
+    def with_value_outputs(self, number: int) -> PolicyAndValue:
+        """Gives the same with several outputs of the value, such as those of a distribution.
+
+        Raises:
+            UserError: If the value's module has not the fields of those that srl builds.
+        """
+        if number == 1:
+            return self
+        module: Any = self.value_module
+        if not {"num_outputs", "head_scale"} <= set(vars(module)):
+            raise UserError(
+                f"the value's module {type(module).__name__} has one output, and {number} are "
+                "needed, as atoms are: give it the fields num_outputs and head_scale, or atoms=1"
+            )
+        # Small last layers give distributions that are nearly even.
+        return replace(self, value_module=module.clone(num_outputs=number, head_scale=0.01))
+
+    def value_outputs(self, params: Tree, observation: Tree) -> Array:
+        """Gives the outputs of a value without memory or shared layers, [..., outputs]."""
+        return self._apply(self.value_module, params, observation)[0]
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of a network at the start of an episode."""

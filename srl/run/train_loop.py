@@ -93,6 +93,7 @@ class Run:
         self.trained = False
         """True if it has done an update."""
         self._evaluations: Evaluations | None = None
+        self._remarks: set[str] = set()  # shown so far
         self._evaluated: list[Mapping[str, Any]] = []  # of which no hook knows yet
         self._failure: Unwritable | None = None  # that the run ends with, if it can after saving
         self._stack = contextlib.ExitStack()
@@ -127,7 +128,8 @@ class Run:
         if resume:
             self._restore()
         if self._kept:
-            write_specs(RunFolder(self.folder), trainer.learner.policy_set.specs)
+            specs = trainer.learner.policy_set.specs
+            write_specs(RunFolder(self.folder), specs)
             resumed_at = self.progress.env_steps if resume else None
             self._metrics = MetricsWriter(self.folder, resumed_at)
             if resumed_at is not None:
@@ -138,6 +140,8 @@ class Run:
                 self._evaluations = Evaluations(settings, self.folder, self.checkpoints)
                 self._stack.enter_context(closing(self._evaluations))
             self.show.start(trainer)
+            for remark in experiment.algorithm.network.remarks(specs.observation):
+                self.show.say(remark)
             config = read_config(RunFolder(self.folder))
             self._trackers.start(self.folder, config, resumed_at, self.show.say)
             self._stack.push(self._end_trackers)
@@ -265,6 +269,10 @@ class Run:
                 self._trackers.report(self._metrics.write(report))
                 self._track_histograms()
                 self.show.report(self.trainer, report)
+                for remark in self.experiment.algorithm.remarks(report):
+                    if remark not in self._remarks:
+                        self._remarks.add(remark)
+                        self.show.say(remark)
                 self.checkpoints.check()
         # Those evaluated since the last report are known to one replica alone.
         happened = [*(("evaluation", found) for found in self._evaluated), ("report", report)]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,10 +16,12 @@ from scipy import stats
 from srl.algorithms import DQN, PQN, R2D2, SAC, TD3
 from srl.algorithms.bounded_actor import noise_by_slot
 from srl.algorithms.critics import step_key
+from srl.algorithms.gradient_descent import adam
 from srl.algorithms.replay import windows
 from srl.algorithms.returns import n_step_returns, vtrace
 from srl.algorithms.sac import mean_and_log_std, squashed
-from srl.algorithms.value_heads import CategoricalHead
+from srl.algorithms.value_forms import Atoms, range_remarks, value_form
+from srl.core.errors import UserError
 from srl.core.types import Specs
 from srl.networks import MLP
 
@@ -72,18 +75,35 @@ def projected(reward, discount, returns, probabilities):
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_the_target_of_c51_is_projected_to_the_atoms(scale):
-    head, random = CategoricalHead(2, False, 11, (-5.0, 5.0)), np.random.default_rng(1)
+    form, random = Atoms(11, (-5.0, 5.0)), np.random.default_rng(1)
     drawn = transitions_of(random)
     drawn = drawn._replace(reward=scale * drawn.reward)
-    mass = np.exp(random.normal(size=(N, 11)))
-    mass = (mass / mass.sum(-1, keepdims=True)).astype(np.float32)
-    found = np.asarray(head.projected(drawn.reward, drawn.discount, mass))
+    logits = random.normal(size=(N, 11)).astype(np.float32)
+    mass, inputs = np.asarray(jax.nn.softmax(logits)), (drawn.reward, drawn.discount, logits)
+    found = np.asarray(form.target(*inputs))
     for i in range(N):
         expected = projected(
             float(drawn.reward[i]), float(drawn.discount[i]), np.linspace(-5, 5, 11), mass[i]
         )
         np.testing.assert_allclose(found[i], expected, atol=1e-5)
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+    returns = drawn.reward[:, None] + drawn.discount[:, None] * np.linspace(-5, 5, 11)
+    clipped = np.where(np.abs(returns) > 5, mass, 0).sum(-1)
+    assert (clipped.min(), clipped.max()) == (0, 1) if scale > 1 else clipped.max() < 1
+    np.testing.assert_allclose(form.metrics(*inputs)["clipped_targets"], clipped, atol=1e-5)
+
+
+def test_atoms_reach_all_returns_of_rewards_up_to_one_and_clipped_targets_are_reported():
+    """CartPole's return is 99.3 at the usual discount; a range of -10 to 10 clipped it."""
+    assert value_form(DQN(atoms=51)).range == pytest.approx((-100, 100))
+    assert value_form(DQN(atoms=51, discount=0.9, reward_scale=0.5)).range == pytest.approx((-5, 5))
+    given = DQN(atoms=51, value_range=(0.0, 20.0))
+    assert value_form(given).range == (0, 20)
+    assert not range_remarks(given, {"loss/clipped_targets": 0.02, "loss/grad_norm": 9.0})
+    [remark] = range_remarks(given, {"loss/hiders/clipped_targets": 0.2})
+    assert "0 to 20" in remark
+    with pytest.raises(UserError, match="returns have no bounds; give value_range"):
+        DQN(atoms=51, discount=1.0).validate()
 
 
 def test_the_error_of_c51_is_the_divergence_of_the_prediction_from_the_target():
@@ -92,14 +112,15 @@ def test_the_error_of_c51_is_the_divergence_of_the_prediction_from_the_target():
     state, drawn = instance.init(KEY), transitions_of(np.random.default_rng(2))
     loss, metrics = instance.loss(state.params, state, drawn)
     actor, head = instance.actor, instance.actor.head
+    form = head.form
 
     def atoms_of(params, observation):
-        return np.asarray(jax.nn.softmax(head.logits(actor.outputs(params, {}, observation))))
+        return np.asarray(jax.nn.softmax(head.parts(actor.outputs(params, {}, observation))))
 
     atoms = atoms_of(state.params, drawn.observation)[np.arange(N), drawn.action]
     best = actor.values(state.params, {}, drawn.last).argmax(-1)
     last = atoms_of(state.targets, drawn.last)[np.arange(N), best]
-    target = np.asarray(head.projected(drawn.reward, drawn.discount, last))
+    target = np.asarray(form.target(drawn.reward, drawn.discount, np.log(last)))
     expected = [stats.entropy(*x) for x in zip(target, atoms, strict=True)]
     np.testing.assert_allclose(metrics["td_error"], expected, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(loss, -(target * np.log(atoms)).sum(-1), rtol=1e-4)
@@ -110,12 +131,33 @@ def test_dueling_outputs_are_a_value_and_advantages_over_their_mean(atoms):
     config = DQN(**SMALL, network=NETWORK, atoms=atoms, dueling=True)
     head = config.bind(DISCRETE, 10, SLOTS).actor.head
     outputs = np.random.default_rng(0).normal(size=(N, 3 * atoms)).astype(np.float32)
-    assert head.num_outputs == 3 * atoms
-    found = np.asarray(head.values(outputs)[..., None] if atoms == 1 else head.logits(outputs))
+    assert head.streams == (atoms, 2 * atoms)
+    found = np.asarray(head.parts(outputs))
     value, one, other = np.split(outputs, 3, axis=-1)
     for action, advantage in enumerate((one, other)):
         expected = value + advantage - (one + other) / 2
         np.testing.assert_allclose(found[:, action], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dueling_outputs_are_no_linear_functions_of_the_features_that_they_share():
+    """Wang et al., 2016, section 3: a hidden layer each; else they add nothing."""
+    linear = MLP(width=8, activation="identity")
+    actor = DQN(**SMALL, network=linear, dueling=True).bind(DISCRETE, 10, SLOTS).actor
+    random, x = np.random.default_rng(0), np.ones((1, 3), np.float32)
+    params = jax.tree.map(lambda p: random.normal(size=p.shape), actor.init(KEY))
+    there, here, back = (actor.values(params, {}, factor * x) for factor in (-3, 0, 3))
+    assert np.abs(there + back - 2 * here).max() > 0.1
+
+
+def test_the_streams_of_r2d2_follow_its_memory():
+    rows = {"burn_in": 1, "sequence": 2, "chunk": 1, "n_step": 1}
+    instance = R2D2(**SMALL, **rows, network=MLP(width=8, memory=6)).bind(DISCRETE, 10, SLOTS)
+    params = instance.init(KEY).params
+    network = params.pop("network")
+    shapes = jax.tree.map(np.shape, {name: layer["kernel"] for name, layer in params.items()})
+    hidden, heads = {"hidden_0": (6, 6), "hidden_1": (6, 6)}, {"head_0": (6, 1), "head_1": (6, 2)}
+    assert shapes == hidden | heads
+    assert set(network) == {"features", "memory"}  # no last layer is left unused
 
 
 @pytest.mark.parametrize("correction", [1.0, 0.4])
@@ -207,6 +249,58 @@ def test_the_critics_of_td3_learn_the_least_slow_value_of_the_smoothed_slow_acti
     values = np.asarray(values_of(critics, {}, steps.observation, steps.action))
     loss, _ = instance.critic_loss(critics, state, steps, key, slot)
     np.testing.assert_allclose(loss, 0.5 * np.square(values - target).sum(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [SAC, TD3])
+def test_distributional_critics_learn_the_least_slow_distribution(kind):
+    """Seo et al., 2025, with C51's projection; SAC's entropy counts as reward."""
+    settings = {"atoms": 7, "value_range": (-3.0, 3.0), "weight_decay": 0.1}
+    config = kind(**SMALL, network=NETWORK, **settings)
+    config = replace(config, **({"temperature": 0.5} if kind is SAC else {"target_noise": 0.0}))
+    instance, random = config.bind(CONTINUOUS, 10, SLOTS), np.random.default_rng(0)
+    state = jax.tree.map(np.asarray, instance.init(KEY))
+    others = jax.tree.map(lambda x: x + random.normal(0, 0.4, x.shape), state.params)
+    targets = others["critics"] if kind is SAC else others
+    state, steps = state._replace(targets=targets), transitions_of(random, 2)
+    slot, keys = np.arange(N, dtype=np.int32), jax.random.split(step_key(state, 0), 3)
+    actor = state.params["actor"] if kind is SAC else targets["actor"]
+    outputs = instance.actor.outputs(actor, {}, steps.last)
+    if kind is SAC:
+        noise = noise_by_slot(keys[1], slot, instance.ratio.share, 2)
+        action, log_prob = squashed(*mean_and_log_std(outputs), noise)
+        entropy, keys = -0.5 * np.asarray(log_prob), keys[:2]
+    else:
+        action, entropy, keys = np.tanh(outputs), np.zeros(N), keys[0]
+
+    atoms = np.linspace(-3, 3, 7)
+    slow = instance.critics.outputs(others["critics"], {}, steps.last, action)
+    slow = np.asarray(jax.nn.softmax(slow))
+    least = (slow @ atoms).argmin(0)
+    assert set(least) == {0, 1}
+    following = slow[least, np.arange(N)]
+    reward = steps.reward + steps.discount * entropy
+    sums = zip(reward, steps.discount, following, strict=True)
+    target = np.stack([projected(float(r), float(d), atoms, mass) for r, d, mass in sums])
+    critics = state.params["critics"]
+    logits = instance.critics.outputs(critics, {}, steps.observation, steps.action)
+    logs = np.asarray(jax.nn.log_softmax(logits))
+    loss, metrics = instance.critic_loss(critics, state, steps, keys, slot)
+    np.testing.assert_allclose(loss, -(target * logs).sum((0, 2)), rtol=1e-4)
+    values = instance.critics.values(critics, {}, steps.observation, steps.action)
+    np.testing.assert_allclose(values, np.exp(logs) @ atoms, atol=1e-5)
+    assert metrics["clipped_targets"].shape == (N,)
+
+
+def test_weight_decay_shrinks_parameters_by_the_learning_rate():
+    """Loshchilov and Hutter, 2019; a temperature stays."""
+    descent, params = adam(0.1), {"x": jnp.float32([2.0])}
+    moved, _ = descent.step(params, descent.init(params), jnp.zeros(1), 0.5)
+    np.testing.assert_allclose(moved["x"], 2.0 * (1 - 0.5 * 0.1))
+    descents = SAC(weight_decay=0.1).bind(CONTINUOUS, 10, SLOTS).descents
+    moved, _ = descents["log_temperature"].step(
+        params, descents["log_temperature"].init(params), jnp.zeros(1), 0.5
+    )
+    assert moved["x"] == 2.0
 
 
 def h(x):

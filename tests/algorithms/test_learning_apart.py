@@ -38,6 +38,10 @@ def instances():
         "DQN": (q.bind(discrete, 10, SLOTS), None),
         "C51, dueling": (replace(q, atoms=5, dueling=True).bind(discrete, 10, SLOTS), None),
         "SAC": (sac.bind(continuous, 10, SLOTS), 2),
+        "SAC, distributions": (
+            replace(sac, atoms=5, weight_decay=0.1).bind(continuous, 10, SLOTS),
+            2,
+        ),
         "TD3, REDQ": (replace(td3, critics=3).bind(continuous, 10, SLOTS), 2),
         "DiscreteSAC": (discrete_sac.bind(discrete, 10, SLOTS), None),
         "R2D2": (r2d2.bind(discrete, 10, SLOTS), None),

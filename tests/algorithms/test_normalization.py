@@ -143,6 +143,50 @@ def test_entities_share_their_statistics():
     np.testing.assert_allclose(statistics.variance, rows.var(0), rtol=1e-4)
 
 
+def test_empty_places_of_a_set_do_not_count():
+    """One of 200 places is taken, by an entity of mean 5 and deviation 2."""
+    space = spaces.Dict(units=spaces.Box(-99, 99, (200, 1)), mask_units=spaces.Box(0, 1, (200,)))
+    normalizer, random = ObservationNormalizer(space), np.random.default_rng(0)
+    units, mask = np.zeros((500, 4, 200, 1), np.float32), np.zeros((500, 4, 200), np.float32)
+    units[:, :, 7, 0] = random.normal(5.0, 2.0, (500, 4))
+    mask[:, :, 7] = 1
+    rows, seen = random.random((500, 4)) < 0.5, {"units": units, "mask_units": mask}
+    measured = jax.jit(partial(update, normalizer))
+    statistics = measured(normalizer.init(), seen, rows)["units"]
+    there = units[rows][:, 7]
+    assert statistics.count == len(there)
+    np.testing.assert_allclose(statistics.mean, there.mean(0), rtol=1e-3)
+    np.testing.assert_allclose(jnp.sqrt(statistics.variance), there.std(0), rtol=1e-3)
+    assert measured(normalizer.init(), {**seen, "mask_units": 0 * mask}, rows)["units"].count == 0
+
+
+def test_what_exists_unseen_counts_as_the_value_sees_it():
+    space = spaces.Dict(
+        box_obs=spaces.Box(-9, 9, (2, 1)), mask_ab_obs=spaces.Box(0, 1, (2,)),
+        mask_ab_obs_spoof=spaces.Box(0, 1, (2,)), agent_qpos_qvel=spaces.Box(-9, 9, (1, 1)),
+        mask_aa_obs=spaces.Box(0, 1, (1,)),
+    )  # fmt: skip
+    normalizer = ObservationNormalizer(space)
+    seen = {
+        "box_obs": np.float32([[[3], [0]], [[5], [0]]]), "mask_ab_obs": np.zeros((2, 2)),
+        "mask_ab_obs_spoof": np.float32([[1, 0], [1, 0]]),
+        "agent_qpos_qvel": np.float32([[[1]], [[2]]]), "mask_aa_obs": np.zeros((2, 1)),
+    }  # fmt: skip
+    statistics = update(normalizer, normalizer.init(), seen, np.ones(2, bool))
+    assert {name: float(x.mean[0]) for name, x in statistics.items()} == {
+        "box_obs": 4.0, "agent_qpos_qvel": 1.5,
+    }  # fmt: skip
+
+
+def test_small_changes_of_a_constant_feature_stay_small():
+    normalizer = ObservationNormalizer(spaces.Box(-np.inf, np.inf, (2,)))
+    x = np.full((1000, 2), [3.0, 0.5], np.float32)
+    x[::2, 1] = -0.5
+    statistics = update(normalizer, normalizer.init(), x, np.ones(1000, bool))
+    inputs = normalizer.normalize(statistics, np.float32([3.001, 0.5]))
+    np.testing.assert_allclose(inputs, [0.1, 1.0], rtol=1e-3)
+
+
 def test_far_observations_are_clipped():
     space = spaces.Box(-np.inf, np.inf, (1,))
     normalizer = ObservationNormalizer(space, clip=5.0)

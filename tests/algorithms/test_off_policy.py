@@ -1,6 +1,7 @@
 """Formulas of what learns from a replay; and what it is learned from is run, or refused."""
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -8,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drawn_unrolls import SLOTS, STEPS, unroll_of
+from drawn_unrolls import SLOTS, STEPS, N, transitions_of, unroll_of
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srl.algorithms import DQN, PQN, R2D2, SAC, TD3, Algorithm, DiscreteSAC
+from srl.algorithms.normalization import Statistics
 from srl.algorithms.r2d2 import rescaled, unrescaled
 from srl.algorithms.replay import transitions, windows
 from srl.algorithms.returns import n_step_returns
@@ -71,11 +73,12 @@ def test_a_target_is_the_least_of_a_random_subset_of_the_critics():
     pairs = {(i, j): np.minimum(values[i], values[j]) for i in range(4) for j in range(i)}
     found = set()
     for seed in range(60):
-        least = pair.critics.min_of_subset(values, jax.random.key(seed))
+        least = pair.critics.least(values[..., None], jax.random.key(seed))[..., 0]
         found |= {name for name, expected in pairs.items() if np.array_equal(least, expected)}
     assert found == set(pairs)
     both = SAC(**SMALL).bind(CONTINUOUS, 10, SLOTS)
-    np.testing.assert_array_equal(both.critics.min_of_subset(values[:2], KEY), values[:2].min(0))
+    least = both.critics.least(values[:2, :, None], KEY)[..., 0]
+    np.testing.assert_array_equal(least, values[:2].min(0))
 
 
 def test_the_noise_of_targets_is_bounded_and_so_are_their_actions():
@@ -176,6 +179,49 @@ def test_a_burn_in_moves_the_memory_and_is_not_learned_from():
         jax.tree.leaves(learned(burnt, rows)), jax.tree.leaves(learned(plain, later)), strict=True
     ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [DQN, R2D2, SAC, TD3])
+def test_stored_observations_are_raw_and_are_standardised_when_they_are_learned_from(kind):
+    memory = {**SEQUENCES, "network": MLP(width=8, memory=4)} if kind is R2D2 else {}
+    specs, actions = (CONTINUOUS, 2) if kind in (SAC, TD3) else (DISCRETE, None)
+    config = kind(**{**SMALL, "samples_per_insert": 1.0, **memory})
+    plain = config.bind(specs, 10, SLOTS)
+    running = replace(config, normalize_observations=True).bind(specs, 10, SLOTS)
+    mean, deviation = np.float32([1, -2, 3]), np.float32([0.5, 4, 2])
+    statistics = {"observation": Statistics(jnp.float32(9), mean, jnp.square(deviation))}
+    steps = transitions_of(np.random.default_rng(0), actions)
+    if kind is R2D2:
+        unroll = unroll_of(0)._replace(memory=jnp.ones((STEPS, SLOTS, 4)))
+        rows = windows(unroll, plain.replay.length)
+        steps = jax.tree.map(lambda x: x[0], rows)
+    raw = {"observation": steps.observation * deviation + mean}
+    if kind is not R2D2:
+        raw["last"] = steps.last * deviation + mean
+    state = plain.init(KEY)
+
+    def loss(instance, state, steps):
+        if kind in (DQN, R2D2):
+            return instance.loss(state.params, state, steps)[0]
+        keys = jax.random.split(KEY) if kind is SAC else KEY
+        slot = np.arange(N, dtype=np.int32)
+        return instance.critic_loss(state.params["critics"], state, steps, keys, slot)[0]
+
+    expected = loss(plain, state, steps)
+    found = loss(running, state._replace(observations=statistics), steps._replace(**raw))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_replay_holds_raw_observations_and_their_statistics_follow():
+    config = DQN(**SMALL, samples_per_insert=1.0, normalize_observations=True)
+    instance, unroll = config.bind(DISCRETE, 10, SLOTS), unroll_of(1)
+    state = instance.init(KEY)
+    inserted = instance.prepare(state, instance.empty_replay(unroll), unroll, lambda sums: sums)
+    _, replay, batch = inserted
+    np.testing.assert_array_equal(replay.observation[0], unroll.observation)
+    valid = ~(unroll.terminated | unroll.truncated)[:-1]
+    seen = unroll.observation[:-1][valid]
+    np.testing.assert_allclose(batch.observations["observation"].mean, seen.mean(0), rtol=1e-4)
 
 
 def test_priorities_of_sequences_mix_the_largest_and_the_mean_error():

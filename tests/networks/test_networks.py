@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
-from srl.networks import CNN, MLP, AutoNetwork, EntityAttention
+from srl.networks import CNN, MLP, AutoNetwork, EntityAttention, SimBa
 from srl.networks._heads import LongShortTermMemory
 from srl.pools import make_pool
 
@@ -30,6 +30,7 @@ def entities(others=3, boxes=4, ramps=2):
         box_obs=numbers(boxes, 15),
         ramp_obs=numbers(ramps, 15),
         lidar=numbers(30, 1),
+        count_target=numbers(2),
         mask_aa_obs=mask(others),
         mask_ab_obs=mask(boxes),
         mask_ar_obs=mask(ramps),
@@ -73,6 +74,7 @@ NESTED = spaces.Dict(
         (CNN(filters=(4, 8), kernels=(8, 4), strides=(4, 2), width=16), IMAGE),
         (CNN(filters=(4,), kernels=(3,), strides=(2,), width=8), spaces.Dict(i=IMAGE, n=NESTED)),
         (EntityAttention(width=16), entities()),
+        (SimBa(8, value_width=16), NESTED),
     ],
 )
 def test_functions_agree_over_any_leading_axes(network, space):
@@ -166,6 +168,25 @@ def test_the_published_network_of_hide_and_seek_has_its_published_size():
 def test_a_cell_that_there_is_not_is_refused():
     with pytest.raises(UserError, match="expected gru or lstm"):
         MLP(memory=3, cell="rnn").build(spaces.Box(-1, 1, (3,)), 2)
+
+
+def test_simba_adds_normalised_blocks_to_an_embedding():
+    """Lee et al., 2024, section 4: x + W2 relu(W1 norm(x)), and a normalisation at the end."""
+    built = SimBa(8, blocks=2, value_width=16, value_blocks=1).build(VECTOR, 2)
+    params, x = built.init(KEY), np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    layers = params["policy"]["features"]
+    assert layers["Dense_1"]["kernel"].shape == (8, 32)
+    assert params["value"]["features"]["Dense_2"]["kernel"].shape == (64, 16)
+
+    def norm(x):
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+
+    expected = x @ np.asarray(layers["Dense_0"]["kernel"])
+    for first, second in (("Dense_1", "Dense_2"), ("Dense_3", "Dense_4")):
+        hidden = np.maximum(norm(expected) @ np.asarray(layers[first]["kernel"]), 0)
+        expected = expected + hidden @ np.asarray(layers[second]["kernel"])
+    outputs = norm(expected) @ np.asarray(params["policy"]["head"]["kernel"])
+    np.testing.assert_allclose(built.policy_sequence(params["policy"], x), outputs, atol=1e-4)
 
 
 def test_parameters_follow_from_the_key():
@@ -282,6 +303,60 @@ def test_the_policy_is_blind_to_what_is_not_visible_and_the_value_is_not():
     assert changed("box_obs", 2) == (False, True)
     assert changed("box_obs", 3) == (False, False)  # there is no such box
     assert changed("lidar", 7) == (True, True)
+    assert changed("count_target", 0) == (False, False)  # an answer of object counting
+
+
+UNITS = spaces.Dict(
+    health=spaces.Box(0, 1, (2,)),
+    job=spaces.Discrete(3),
+    units=spaces.Box(-1, 1, (4, 5)),
+    mask_units=spaces.MultiBinary(4),
+    walls=spaces.Box(-1, 1, (2, 3)),
+    mask_walls=spaces.MultiBinary(2),
+    mask_walls_spoof=spaces.MultiBinary(2),
+    action_mask=spaces.MultiBinary(5),
+)
+
+
+def test_any_sets_with_masks_are_attended_to():
+    built = EntityAttention(width=16).build(UNITS, 5)
+    params = built.init(KEY)
+    shapes = jax.tree.map(np.shape, params["policy"]["features"])
+    assert shapes["units"]["of_entity"]["kernel"] == (5, 16)
+    assert shapes["self"]["kernel"] == (2 + 3, 16)
+    observation = draw(UNITS, (6,))
+    observation["mask_units"] = np.tile([1, 0, 1, 0], (6, 1))
+    observation["mask_walls"], observation["mask_walls_spoof"] = np.tile(
+        [[[0, 0]], [[0, 1]]], (6, 1)
+    )
+    of = lambda o: (built.policy(params["policy"], o)[0], built.value_sequence(params, o)[0])  # noqa: E731
+    functions = jax.jit(of)
+    expected = functions(observation)
+
+    def changed(name, index):
+        other = {**observation, name: observation[name].copy()}
+        other[name][:, index] += 1
+        return tuple(bool((x != y).any()) for x, y in zip(functions(other), expected, strict=True))
+
+    assert changed("units", 2) == changed("health", 0) == (True, True)
+    assert changed("units", 1) == (False, False)  # there is none, for the value neither
+    assert changed("walls", 0) == (False, False)
+    assert changed("walls", 1) == (False, True)  # hidden from view
+    assert changed("action_mask", 0) == (False, False)
+
+
+def test_critics_attend_to_the_sets_within_what_they_take():
+    both = spaces.Dict(observation=UNITS, action=spaces.Box(-1, 1, (2,)))
+    params = jax.eval_shape(AutoNetwork().build(both, 1).init, KEY)
+    shapes = jax.tree.map(np.shape, params["value"]["features"])
+    assert shapes["observation_units"]["of_entity"]["kernel"] == (5, 64)
+    assert shapes["self"]["kernel"] == (2 + 2 + 3, 64)
+
+
+def test_an_agent_without_numbers_attends_too():
+    space = spaces.Dict(units=UNITS["units"], mask_units=UNITS["mask_units"])
+    built = EntityAttention(width=8, heads=2).build(space, 3)
+    assert built.policy(built.init(KEY)["policy"], draw(space, (2,)))[0].shape == (2, 3)
 
 
 def test_the_order_of_entities_does_not_matter():
@@ -326,6 +401,9 @@ def test_an_agent_that_sees_nothing_has_finite_outputs_and_gradients():
         (IMAGE, CNN()),
         (spaces.Dict(camera=IMAGE, speed=spaces.Box(-1, 1, (1,))), CNN()),
         (entities(), EntityAttention()),
+        (UNITS, EntityAttention()),
+        (spaces.Dict(units=UNITS["units"], units_mask=UNITS["mask_units"]), MLP()),
+        (spaces.Dict({**UNITS, "camera": IMAGE}), CNN()),
     ],
 )
 def test_the_network_is_chosen_by_what_is_observed(space, chosen):
@@ -341,6 +419,8 @@ def test_the_network_is_chosen_by_what_is_observed(space, chosen):
         (EntityAttention(), spaces.Box(-1, 1, (3,))),
         (MLP(activation="tahn"), spaces.Box(-1, 1, (3,))),
         (EntityAttention(width=10, heads=4), entities()),
+        (SimBa(blocks=0), VECTOR),
+        (SimBa(shared=True), VECTOR),
     ],
 )
 def test_what_does_not_fit_is_refused(network, space):

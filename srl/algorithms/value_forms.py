@@ -1,0 +1,151 @@
+"""The form in which a network gives values: the mean of returns, or their distribution.
+
+Distributions are C51's (Bellemare et al., 2017, https://arxiv.org/abs/1707.06887): probabilities of
+returns at even distances, the atoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from srl.core.errors import UserError
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Metrics
+
+
+class ValueForm(Protocol):
+    """The meaning of the outputs that stand for one value."""
+
+    @property
+    def size(self) -> int:
+        """The number of outputs."""
+        ...
+
+    def value(self, outputs: Array) -> Array:
+        """Gives values, [...], of outputs [..., size]."""
+        ...
+
+    def target(self, reward: Array, discount: Array, last: Array) -> Array:
+        """Gives targets: reward [S] and discount [S] times the value of `last` [S, size]."""
+        ...
+
+    def loss(self, outputs: Array, target: Array) -> tuple[Array, Array]:
+        """Gives the errors of outputs [..., size] to targets, and their losses, [...] each."""
+        ...
+
+    def metrics(self, reward: Array, discount: Array, last: Array) -> Metrics:
+        """Gives metrics of targets, [S] each; see `target`."""
+        ...
+
+
+class Mean:
+    """The mean of returns."""
+
+    size = 1
+
+    def value(self, outputs: Array) -> Array:
+        """Gives the output itself."""
+        return outputs[..., 0]
+
+    def target(self, reward: Array, discount: Array, last: Array) -> Array:
+        """Gives targets, [S]."""
+        return reward + discount * last[..., 0]
+
+    def loss(self, outputs: Array, target: Array) -> tuple[Array, Array]:
+        """Gives the errors and half their squares."""
+        error = target - outputs[..., 0]
+        return error, 0.5 * jnp.square(error)
+
+    def metrics(self, reward: Array, discount: Array, last: Array) -> Metrics:
+        """Gives nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """A distribution of returns, by the logits of atoms."""
+
+    size: int
+    range: tuple[float, float]
+    """The returns of the first and of the last atom."""
+
+    @cached_property
+    def returns(self) -> np.ndarray:
+        """The return that each atom stands for."""
+        return np.linspace(*self.range, self.size, dtype=np.float32)
+
+    def value(self, outputs: Array) -> Array:
+        """Gives the mean returns."""
+        return jnp.sum(jax.nn.softmax(outputs) * self.returns, axis=-1)
+
+    def target(self, reward: Array, discount: Array, last: Array) -> Array:
+        """Gives the distribution of targets over the atoms (algorithm 1), [S, size]."""
+        low, high = self.range
+        step = (high - low) / (self.size - 1)
+        moved = self._moved(reward, discount).clip(low, high)
+        distance = jnp.abs(moved[..., None] - self.returns) / step
+        share = jnp.clip(1 - distance, 0.0, 1.0)  # of each atom's mass, to each atom
+        return jnp.einsum("...i,...ij->...j", jax.nn.softmax(last), share)
+
+    def loss(self, outputs: Array, target: Array) -> tuple[Array, Array]:
+        """Gives the divergences from targets, and the cross-entropies."""
+        loss = -jnp.sum(target * jax.nn.log_softmax(outputs), axis=-1)
+        # The divergence, which is what the loss can still fall by, is the error (Rainbow).
+        divergence = loss + jnp.sum(jax.scipy.special.xlogy(target, target), axis=-1)
+        return divergence, loss
+
+    def metrics(self, reward: Array, discount: Array, last: Array) -> Metrics:
+        """Gives the share of targets' mass that is clipped to the range."""
+        (low, high), moved = self.range, self._moved(reward, discount)
+        beyond = (moved < low) | (moved > high)
+        return {_CLIPPED: jnp.sum(jnp.where(beyond, jax.nn.softmax(last), 0.0), axis=-1)}
+
+    def _moved(self, reward: Array, discount: Array) -> Array:
+        """The returns of the atoms of targets, [S, size]."""
+        return reward[..., None] + discount[..., None] * self.returns
+
+
+_CLIPPED, _MUCH = "clipped_targets", 0.05
+
+
+def value_form(config: Any) -> ValueForm:
+    """Gives the form that an algorithm's settings `atoms` and `value_range` ask for.
+
+    Without a range it is that of all returns of rewards from -1 to 1.
+    """
+    if config.atoms == 1:
+        return Mean()
+    if config.value_range is not None:
+        return Atoms(config.atoms, config.value_range)
+    most = config.reward_scale / (1 - config.discount)
+    return Atoms(config.atoms, (-most, most))
+
+
+def expect_range_fits(config: Any) -> None:
+    """Raises UserError where there is no range of returns for the atoms."""
+    name, limits = type(config).__name__, config.value_range
+    if limits is None and config.atoms > 1 and config.discount >= 1:
+        raise UserError(
+            f"{name} with atoms={config.atoms} and discount={config.discount}: returns have no "
+            "bounds; give value_range=(least, greatest)"
+        )
+    if limits is not None and (len(limits) != 2 or limits[0] >= limits[1]):
+        raise UserError(f"{name} with value_range={limits}; expected (least, greatest)")
+
+
+def range_remarks(config: Any, report: Mapping[str, Any]) -> list[str]:
+    """Tells that returns often lie beyond the atoms, if a report says so."""
+    shares = [x for name, x in report.items() if name.rpartition("/")[2] == _CLIPPED]
+    if max(shares, default=0.0) <= _MUCH:
+        return []
+    low, high = value_form(config).range  # type: ignore[attr-defined]
+    return [
+        f"more than {_MUCH:.0%} of targets lie beyond the atoms' returns, {low:g} to {high:g}, and "
+        "are clipped (loss/clipped_targets): give a wider algorithm.value_range, or a smaller "
+        "algorithm.reward_scale"
+    ]
