@@ -10,7 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -91,13 +91,11 @@ class ProcessPool(PythonPool):
         self._deaths = 0
         self._control_fd = -1
         self._next_look = 0.0
-        with self._or_no_room():
+        with self._or_no_room(), ExitStack() as undo:
             self._open_pipes()
-            try:
-                self._start_all()
-            except BaseException:
-                self.close()
-                raise
+            undo.callback(self.close)
+            self._start_all()
+            undo.pop_all()
 
     @contextmanager
     def _or_no_room(self) -> Iterator[None]:
@@ -150,11 +148,8 @@ class ProcessPool(PythonPool):
     def _start_worker(self, handle: ProcessHandle) -> None:
         with self._or_no_room():
             handle.start(self._completed, self._lifeline)
-        for fd, what in (
-            (handle.connection.fileno(), "message"),
-            (handle.child.pidfd, "death"),
-            (handle.stderr, "stderr"),
-        ):
+        fds = handle.connection.fileno(), handle.child.pidfd, handle.stderr
+        for fd, what in zip(fds, ("message", "death", "stderr"), strict=True):
             self._watched[fd] = what, handle
             self._epoll.register(fd, select.EPOLLIN)
         envs = handle.envs
