@@ -237,22 +237,31 @@ def test_an_algorithm_that_does_not_suit_is_reported_before_compiling(tmp_path, 
     assert not run.exists()
 
 
-SLOW = """
-import gymnasium
+UNMADE = """
+import os, time
 
-def make():
-    import time
+def hang(**_):
     open("began", "w").close()
     time.sleep(1000)
+
+def hang_vector(num_envs):
+    hang()
+
+def crash_vector(num_envs):
+    open("began", "w").close()
+    os.abort()
 """
 
 
-def test_an_environment_that_is_slow_to_make_is_not_waited_for(tmp_path, monkeypatch):
+@pytest.mark.parametrize("env", ["unmade:hang", "vector:unmade:hang_vector", "unmade:crash_vector"])
+def test_an_environment_that_hangs_or_crashes_as_it_is_made_does_not_keep_the_start(
+    env, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(make._PROBE, "start_timeout", 3.0)
-    (tmp_path / "slow_to_make.py").write_text(SLOW)
-    assert make.expect_environment("slow_to_make:make", probe=True) is None
+    monkeypatch.setattr(make, "PROBE_SECONDS", 3.0)
+    (tmp_path / "unmade.py").write_text(UNMADE)
+    assert make.expect_environment(env, probe=True) is None
     assert (tmp_path / "began").exists()
 
 

@@ -286,7 +286,7 @@ class Instance(ABC):
         """Gives the same functions with other values of adjustable settings; traced ones, too."""
         if not settings:
             return self
-        return replace(self, config=replace(self.config, **settings))  # type: ignore[arg-type]
+        return replace(self, config=replace(self.config, **settings))
 
     @property
     def chunk(self) -> int:

@@ -76,7 +76,7 @@ def _paths(tree: Tree, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     if isinstance(tree, dict | tuple):
         keys = sorted(tree) if isinstance(tree, dict) else range(len(tree))
         for key in keys:
-            yield from _paths(tree[key], (*path, key))  # type: ignore[index]
+            yield from _paths(tree[key], (*path, key))
     else:
         yield path
 

@@ -299,7 +299,7 @@ def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndar
         with replacing(path) as unfinished:
             writer = imageio.get_writer(
                 unfinished,
-                format="FFMPEG",  # type: ignore[arg-type]
+                format="FFMPEG",
                 fps=frames_per_second,
                 codec="libx264",
                 pixelformat="yuv420p",

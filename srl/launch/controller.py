@@ -362,18 +362,17 @@ class Controller:
         self._peers_changed = True
 
     def _could_progress(self, member: Member) -> bool:
-        """Tells if those that a worker waits for were ready: those that learn, act and teach.
+        """Tells if those that a worker waits for were ready.
 
-        Those that act wait only for those that learn, and these for neither, so that the deaths of
-        a worker that keeps others from being ready always count.
+        Workers that step wait for those that act, teach and learn, those that act for those that
+        learn, and others for none: the deaths of one that keeps others from being ready count.
         """
-        for node in ("learn", *ANSWERING) if self.begun else ():
-            home = self._plan.home(node)
-            if home == member.fragment:
-                return True
-            if not any(other.ready for other in self._members if other.fragment == home):
-                return False
-        return True
+        own = self._plan.fragments[member.fragment].nodes
+        if "learn" in own or not self.begun:
+            return True
+        awaited = ("learn", *ANSWERING) if "step" in own else ("learn",) * ("act" in own)
+        homes = {self._plan.home(node) for node in awaited} - {member.fragment}
+        return homes <= {other.fragment for other in self._members if other.ready}
 
     def _give_up(self, member: Member, error: SrlError) -> None:
         """Ends the run because of a worker: after a checkpoint, if the learner can make one.

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 
 from srl.core.backends import BACKENDS, Backend, backend_of
-from srl.core.errors import RunError, UserError, expect, expect_number
+from srl.core.errors import UserError, expect, expect_number
 from srl.core.types import Specs
 from srl.pools.config import EnvConfig
 from srl.pools.pool import Pool
@@ -27,7 +27,6 @@ from srl.pools.python.sources import (
 EnvSource = str | EnvConfig | Callable[[], gymnasium.Env]
 PROBE_SECONDS = 10.0
 """The most seconds for which a run's start waits for an environment that is made as a probe."""
-_PROBE = {"workers": 1, "restarts": 0, "start_timeout": PROBE_SECONDS}
 
 
 def make_pool(
@@ -143,7 +142,7 @@ def expect_environment(
         step_timeout: This.
         action_repeat: This.
         probe: Whether one written in Python is made, too: in another process, for at most
-            PROBE_SECONDS. A vector environment, which has no such process, is made in this one.
+            PROBE_SECONDS.
 
     Raises:
         UserError: Where it cannot be made so.
@@ -163,16 +162,15 @@ def expect_environment(
             maker_of(name)
         except ModuleNotFoundError as error:
             raise UserError(f"{name!r} cannot be made: {error}") from error
-    return _probed(env, **_PROBE) if probe else None
+    return _probed(env) if probe else None
 
 
-def _probed(env: EnvSource, **process: Any) -> Specs | None:
-    """Makes an environment once; None where that fails, which the run's own workers explain."""
-    try:
-        with make_pool(env, 1, **process) as pool:
-            return pool.specs
-    except RunError:
-        return None
+def _probed(env: EnvSource) -> Specs | None:
+    from srl.pools.probe import probed  # which few need
+
+    if isinstance(env, EnvConfig):
+        return probed(env.pool_id, env.options(), PROBE_SECONDS)
+    return probed(env, {}, PROBE_SECONDS)
 
 
 def threaded(env: EnvSource) -> bool:

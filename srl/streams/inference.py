@@ -96,8 +96,6 @@ def _parts(layout: Layout, gives: str = "") -> dict[str, Layout]:
 class RemoteActing:
     """The node `act`, `teach`, or both at the other end of an inference stream."""
 
-    activity = "inference wait"
-
     def __init__(
         self,
         connect: Callable[[], Connection],
@@ -152,6 +150,10 @@ class RemoteActing:
         self._decision = Decision(
             action, log_prob, reply.get("memory", ()), reply.get("advice", ())
         )
+
+    def spent(self, seconds: float) -> dict[str, float]:
+        """Divides the seconds of the last decision among activities; see `Acting`."""
+        return {"inference wait": seconds}
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""

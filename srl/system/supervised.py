@@ -30,7 +30,7 @@ class Ended(NamedTuple):
 
     code: int  # minus the signal's number where it was killed
     how: str  # to follow the process' name
-    dump: str  # its stacks, where it failed and wrote any; the cause of a crash comes last
+    dump: str  # its stacks since the last call of `stack`, if it failed; the crash comes last
 
 
 class Child:
@@ -81,6 +81,7 @@ class Child:
             """A descriptor that is readable once the process has ended; `reap` closes it."""
             undo.pop_all()
         self._ended: Ended | None = None
+        self._shown = 0  # bytes of the dump that `stack` has given
 
     @property
     def ended(self) -> bool:
@@ -109,6 +110,7 @@ class Child:
             last, size = size, os.fstat(self._dump).st_size
             if size == last > before:
                 break
+        self._shown = size
         return self._dumped(before, size)
 
     def _dumped(self, begin: int, end: int) -> str:
@@ -142,7 +144,7 @@ class Child:
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         self._offspring.end()
         code = self._process.wait()
-        dump = self._dumped(0, os.fstat(self._dump).st_size) if code else ""
+        dump = self._dumped(self._shown, os.fstat(self._dump).st_size) if code else ""
         os.close(self._dump)
         os.close(self.pidfd)
         return Ended(code, _ending(code), dump)

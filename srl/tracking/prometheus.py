@@ -34,7 +34,7 @@ class Prometheus:
         keys = ("exp_name", "env_id", "seed")
         self._labels = {key: str(run.config[key]) for key in keys} | {"run": str(run.folder)}
         registry = CollectorRegistry()
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
         address = run.settings.prometheus_address
         app = for_known_hosts(make_wsgi_app(registry), address)
         self._server = MetricsServer(address, run.settings.prometheus_port, app)

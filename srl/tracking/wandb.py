@@ -49,7 +49,7 @@ class WandB:
     def _init(self, run: TrackedRun, mode: str) -> Any:
         config = run.config
         return self._wandb.init(
-            mode=mode,  # type: ignore[arg-type]
+            mode=mode,
             id=self._id,
             resume="allow",
             project=run.settings.project or os.environ.get("WANDB_PROJECT") or "srl",

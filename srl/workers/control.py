@@ -253,7 +253,8 @@ class Control:
                 if now >= beat:
                     beat = now + BEAT_SECONDS
                     values = self.main_loop.beat(now, draining=self.stopping.is_set())
-                    self.send(ControlMessage.BEAT, {**values, "seconds": self.busy.take()})
+                    beaten = pack(ControlMessage.BEAT, {**values, "seconds": self.busy.take()})
+                    self._outgoing.append(beaten)  # `send` would wake this thread once more
                 while self._outgoing:
                     self._connection.send(self._outgoing.popleft())
                 poll.poll(1000 * (beat - now))

@@ -1,5 +1,6 @@
 """What happens when a worker process dies, hangs, raises or is stopped."""
 
+import contextlib
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ from small_roles import Play, again, working
 
 from srl.core.errors import RunError, UserError, WorkerLost
 from srl.dataflow import plans
+from srl.dataflow.plan import Fragment, Plan
 
 PAIR = plans.inline(actors=1)
 ENDLESS = 10**6
@@ -222,6 +224,38 @@ def test_deaths_of_actors_while_the_only_policy_worker_compiles_do_not_end_the_r
     play.when(lambda play: True, lambda play: compiled(play, "policies-0", "actors-0"))
     play.when(again("actors-0", 12), Play.stop).run()
     assert "started again: actors-0, as it was killed by SIGKILL (12 times)" in play.account
+
+
+INLINE = {"actors": "step act collect", "teacher": "teach", "learner": "learn"}
+CENTRAL = {"actors": "step collect", "policies": "act", "teacher": "teach", "learner": "learn"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "died", "awaited"),
+    [
+        (INLINE, "actors", {"learner", "teacher"}),
+        (INLINE, "teacher", set()),
+        (INLINE, "learner", set()),
+        (CENTRAL, "actors", {"learner", "policies", "teacher"}),
+        (CENTRAL, "policies", {"learner"}),
+        (CENTRAL, "teacher", set()),
+        ({"actors": "step teach", "learner": "act collect learn"}, "actors", {"learner"}),
+    ],
+)
+def test_deaths_count_unless_a_worker_that_is_waited_for_is_not_ready(
+    tmp_path, nodes, died, awaited
+):
+    fragments = {name: Fragment(tuple(own.split())) for name, own in nodes.items()}
+    play = Play(tmp_path, Plan("placed", fragments))
+    with contextlib.closing(play.controller):
+        play.controller.begun = True
+        for absent in fragments.keys() - {died}:
+            for member in play.controller._members:
+                there = member.fragment not in (died, absent)
+                member.process = object() if there else None
+                member.beat = {"grown": {"steps": 1}} if there else {}
+            dead = play.member(f"{died}-0")
+            assert play.controller._could_progress(dead) is (absent not in awaited), absent
 
 
 def has_begun_again(deaths, play):

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from srl.core.types import Timestep
+from srl.core.types import Decision, Timestep
+from srl.loop.acting.taught_acting import TaughtElsewhere, TaughtHere
 from srl.streams.group_state import Start
 from srl.streams.inference import InferenceMessage, RemoteActing, Session
 from srl.streams.layout import Layout
@@ -17,22 +18,23 @@ from srl.streams.transport.message import Identity, Message, Refused
 RUN, GROUP, LIMIT, SECONDS = 7, 3, 1 << 16, 20.0
 
 
-def layout():
+def layout(memory=True):
     """Of areas."""
     numbers = np.zeros(4, np.float32)
     request = {"observation": numbers, "terminated": numbers > 0, "truncated": numbers > 0}
-    request["memory"] = {"counter": numbers}
-    reply = {"action": numbers, "log_prob": numbers, "memory": {"counter": numbers}}
+    reply = {"action": numbers, "log_prob": numbers}
+    if memory:
+        request["memory"] = reply["memory"] = {"counter": numbers}
     return Layout.of({"request": request, "reply": reply})
 
 
 class Worker:
     """Acts for groups: the action is its own name, and the memory counts the steps."""
 
-    def __init__(self, name, transport):
-        self.name, self.layout = name, layout()
+    def __init__(self, name, transport, memory=True):
+        self.name, self.layout = name, layout(memory)
         self.listener = listen(transport, Identity(RUN, name, 0), limit_bytes=LIMIT)
-        self.closed = False
+        self.closed, self.replies, self.arrived = False, True, threading.Event()
         self.thread = threading.Thread(target=self.serve)
         self.thread.start()
 
@@ -49,10 +51,14 @@ class Worker:
             elif message.kind == InferenceMessage.REQUEST:
                 session = sessions[peer]
                 session.take_in(message, time.monotonic())
+                self.arrived.set()
+                if not self.replies:
+                    continue
                 *_, counter = session.asked
-                following = counter + 1
-                session.buffers["reply"]["action"][:] = self.name
-                session.buffers["reply"]["memory"]["counter"][:] = following
+                reply = session.buffers["reply"]
+                reply["action"][:] = self.name
+                if "memory" in reply:
+                    reply["memory"]["counter"][:] = counter + 1
                 session.reply(np.zeros(2, np.int32))
 
     def close(self):
@@ -67,8 +73,8 @@ def workers(request):
     """The workers by number, and the address of each that is there."""
     running = {}
 
-    def start(name):
-        running[name] = Worker(name, request.param)
+    def start(name, **more):
+        running[name] = Worker(name, request.param, **more)
 
     def stop(name):
         running.pop(name).close()
@@ -182,6 +188,59 @@ def test_a_request_is_sent_anew_where_a_worker_goes_before_its_answer_is_waited_
     assert set(decision.action) == {2}
     assert decision.memory["counter"].tolist() == [1.0] * 4
     acting.close()
+
+
+def test_a_request_is_sent_anew_where_a_worker_goes_after_it_has_come(workers):
+    workers.start(1)
+    acting = group(workers)
+    acting.begin((0, 0))
+    died = workers.running[1]
+    died.replies = False
+    acting.ask(TIMESTEP, {"counter": np.zeros(4, np.float32)}, clock=0)
+    assert died.arrived.wait(SECONDS)
+    workers.stop(1)
+    workers.start(2)
+    decision, _ = acting.answer()
+    assert set(decision.action) == {2}
+    assert decision.memory["counter"].tolist() == [1.0] * 4
+    acting.close()
+
+
+class Own:
+    """Acts in this process."""
+
+    def begin(self, oldest_version):
+        pass
+
+    def decide(self, timestep, memory, clock):
+        return Decision(NUMBERS, NUMBERS, memory, ()), np.zeros(2, np.int32)
+
+    def initial_memory(self):
+        return ()
+
+    def spent(self, seconds):
+        return {"act": seconds}
+
+
+TAUGHT = {
+    "act here, teach elsewhere": (lambda remote: TaughtElsewhere(Own(), remote), "act"),
+    "act elsewhere, teach here": (lambda remote: TaughtHere(remote, lambda seen: ()), "teach"),
+}
+
+
+@pytest.mark.parametrize("placed", TAUGHT)
+def test_a_wait_for_another_worker_alone_counts_as_a_wait(workers, placed):
+    make, own = TAUGHT[placed]
+    workers.start(1, memory=False)
+    remote = group(workers)
+    acting = make(remote)
+    acting.begin((0, 0))
+    acting.decide(TIMESTEP, (), 0)
+    spent = acting.spent(100.0)
+    assert spent.keys() == {own, "inference wait"}
+    assert min(spent.values()) > 0
+    assert sum(spent.values()) == pytest.approx(100)
+    remote.close()
 
 
 @pytest.mark.parametrize("told", FOREIGN)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ from hypothesis import strategies as st
 
 from srl import UserError
 from srl.config.experiment import load_experiment
+from srl.evaluation.evaluate import evaluate
 from srl.record.run_record import RunFolder
 from srl.run.metrics import MetricsWriter, read_metrics
-from tools.gates import table
+from tools.gates import runs, table
 from tools.gates.__main__ import main
-from tools.gates.gates import _judged, _parser, _Results, _runs, markdown
-from tools.gates.runs import GateRun
+from tools.gates.gates import _parser, gate_runs
+from tools.gates.results import Results, judged, make_row, markdown, row_line
+from tools.gates.runs import GateRun, code_version, settings_hash
 from tools.gates.summary import summary
 from tools.gates.table import GATES, Gate, gates_named
 
@@ -35,13 +38,13 @@ EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")
 
 
 def test_a_gate_that_names_its_plan_keeps_it(tmp_path):
-    runs = {
-        name: _runs(
+    chosen = {
+        name: gate_runs(
             gates_named([name])[0], _parser().parse_args(["--plan", "inline", "--runs", "x"])
         )
         for name in ("ppo-cartpole", "appo-cartpole:staleness_0")
     }
-    plans = {name: first.experiment.settled_plan.name for name, (first, *_) in runs.items()}
+    plans = {name: first.experiment.settled_plan.name for name, (first, *_) in chosen.items()}
     assert plans == {"ppo-cartpole": "inline", "appo-cartpole:staleness_0": "decoupled"}
 
 
@@ -60,7 +63,20 @@ def test_lines_of_the_list_can_be_given_to_a_shell_as_they_are(capsys):
     commands = [shlex.split(line, comments=True) for line in lines]
     gates = gates_named(["pqn-cartpole", "ppo-ant"])
     assert commands == [["srl", "run", *gate.arguments] for gate in gates]
-    assert lines[1].endswith("# pqn-cartpole: at least 475")
+    assert lines[1].endswith("# pqn-cartpole: at least 475, lasting 451.2")
+
+
+def test_the_seeds_of_the_table_are_not_those_on_which_settings_are_chosen():
+    options = _parser().parse_args([])
+    seeds = {gate.name: [run.seed for run in gate_runs(gate, options)] for gate in GATES}
+    assert seeds["pqn-cartpole"] == list(range(100, 110))
+    assert seeds["sac-half_cheetah"] == list(range(100, 105))
+    assert {first for first, *_ in seeds.values()} == {100}
+
+
+@pytest.mark.parametrize(("threshold", "lasting"), [(400, 300), (-300, -400)])
+def test_the_lasting_threshold_is_a_share_on_either_side_of_zero(threshold, lasting):
+    assert Gate("a", "b", threshold, "none", lasting=0.75).lasting_threshold == lasting
 
 
 @pytest.mark.parametrize(
@@ -72,6 +88,8 @@ def test_lines_of_the_list_can_be_given_to_a_shell_as_they_are(capsys):
         (["ppo-cartpole", "--out", "gates.txt"], "the name must end in .md"),
         (["ppo-cartpole", "--out", "nowhere/gates.md"], "there is no folder nowhere"),
         (["ppo-cartpole", "--plan", "nothing", "--seeds", "0"], "nothing"),
+        (["ppo-cartpole", "--out", "a.md", "--seeds", "0"], "leave out --seeds"),
+        (["ppo-cartpole", "--out", "a.md", "--plan", "inline"], "leave out --plan"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path, capsys):
@@ -88,17 +106,23 @@ def test_a_gate_is_run_for_each_seed_once_and_its_row_is_printed(tmp_path, capfd
     words = ["--seeds", "0,3", "--runs", str(tmp_path), "--json", "--plan", "inline"]
     assert main(words) == 0
     row = json.loads(capfd.readouterr().out)
-    last = [read_metrics(tmp_path / "ppo-easy" / seed)[-1]["episode_return"] for seed in "03"]
-    assert row["returns"] == pytest.approx(last, abs=0.01)
-    assert row["mean"] == pytest.approx(np.mean(last), abs=0.01)
+    reports = [read_metrics(tmp_path / "ppo-easy" / seed) for seed in "03"]
+    values = [[line["episode_return"] for line in of if "episode_return" in line] for of in reports]
+    assert row["returns"] == pytest.approx([each[-1] for each in values], abs=0.01)
+    assert row["mean"] == pytest.approx(np.mean([each[-1] for each in values]), abs=0.01)
+    assert row["lasting"] == pytest.approx(np.mean(row["lowest"]), abs=0.01)
     assert (row["name"], row["algorithm"], row["env"]) == ("ppo-easy", "PPO", "native:CartPole-v1")
     assert (row["seeds"], row["threshold"], row["passed"]) == ([0, 3], 1, True)
-    assert not row["out_of_date"]  # another plan is not another gate
-    assert row["command"] == f"srl run {EASY.command} --plan inline"
+    assert row["changed"] == []  # another plan is not another gate
+    assert (row["command"], row["options"]) == (f"srl run {EASY.command}", ["--plan", "inline"])
+    assert row["commits"] == [code_version()]
+    assert {"processor", "cores", "jax", "python"} <= row["machine"].keys()
 
     written = RunFolder(tmp_path / "ppo-easy" / "0").config.stat().st_mtime_ns
-    assert main(words) == 0
-    assert json.loads(capfd.readouterr().out) == row
+    origin = tmp_path / "ppo-easy" / "0.json"
+    origin.write_text(json.dumps({**json.loads(origin.read_text()), "commits": ["0123456789"]}))
+    assert main([word for word in words if word != "--json"]) == 0
+    assert f"by code 0123456789, {code_version()}" in capfd.readouterr().out
     assert RunFolder(tmp_path / "ppo-easy" / "0").config.stat().st_mtime_ns == written
 
 
@@ -106,16 +130,6 @@ def test_a_mean_below_the_threshold_is_reported_and_gives_exit_code_1(tmp_path, 
     monkeypatch.setattr(table, "GATES", (Gate("ppo-hard", SMALL.format(256), 1e6, "none"),))
     assert main(["ppo-hard", "--seeds", "0", "--runs", str(tmp_path)]) == 1
     assert "ppo-hard: BELOW THRESHOLD" in capfd.readouterr().out
-
-
-def test_a_row_of_more_seeds_is_not_replaced_by_one_of_fewer(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(table, "GATES", (EASY,))
-    out = tmp_path / "gates.md"
-    out.with_suffix(".json").write_text(json.dumps([row(EASY, 20.0, seeds=[0, 1, 2])]))
-    words = ["--seeds", "0,3", "--runs", str(tmp_path), "--out", str(out)]
-    assert main(words) == 2
-    assert "its row ppo-easy is of 3 seeds, and --seeds gives 2" in capsys.readouterr().err
-    assert not (tmp_path / "ppo-easy").exists()
 
 
 def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path):
@@ -136,46 +150,44 @@ def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path):
     run = GateRun(gate, 0, tmp_path / "run", ("--report-every", "1"))
     before = read_metrics(tmp_path / "run")
     assert not run.finished()
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "commits": ["0123456789"]}))
     run.train()
     assert run.finished()
     assert read_metrics(tmp_path / "run")[: len(before)] == before
+    assert run.origin()["commits"] == ["0123456789", code_version()]
 
 
-def test_a_folder_with_other_settings_is_refused(tmp_path):
-    GateRun(EASY, 0, tmp_path / "run").train()
+@pytest.fixture(scope="module")
+def easy_run(tmp_path_factory):
+    """A finished run of EASY."""
+    run = GateRun(EASY, 0, tmp_path_factory.mktemp("gates") / "run")
+    run.train()
+    return run
+
+
+def test_a_folder_with_other_settings_is_refused(easy_run):
     other = Gate("ppo-easy", SMALL.format(4096), 1, "none")
     with pytest.raises(UserError, match="holds another run, of `srl run native:CartPole-v1"):
-        GateRun(other, 0, tmp_path / "run").train()
-    assert GateRun(EASY, 0, tmp_path / "run").finished()
+        GateRun(other, 0, easy_run.path).train()
+    assert easy_run.finished()
 
 
-def test_a_gate_with_an_evaluation_takes_that_of_the_last_version(tmp_path):
-    words = "--evaluation.episodes 4 --evaluation.share 1 --evaluation.every 2"
-    run = GateRun(
-        Gate("ppo-evaluated", f"{SMALL.format(1024)} {words}", 1, "none"), 0, tmp_path / "run"
-    )
-    run.train()
-    *_, last = [line for line in read_metrics(run.path) if "eval/return" in line]
-    assert last["updates"] == 8
-    assert run.value() == last["eval/return"] != run.read().values("episode_return")[-1]
-
-    # As if the last version had not been evaluated.
-    file = run.path / "metrics.jsonl"
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(line for line in lines if json.loads(line) != last))
-    assert math.isnan(run.value())
+def test_the_return_at_the_end_is_the_greedy_policys_where_the_published_one_is(easy_run):
+    gate = replace(EASY, evaluated=True)
+    run = GateRun(gate, 0, easy_run.path)
+    found = evaluate(run.path, episodes=100)["results"]["episode_return"]["mean"]
+    assert run.returns().end == pytest.approx(found) != easy_run.returns().end
+    assert make_row(gate, [run])["evaluated"]
 
 
-def test_a_lasting_gate_takes_the_lowest_report_of_the_last_third(tmp_path):
-    lasting = Gate("ppo-lasting", SMALL.format(2048), 1, "none", lasting=True)
-    GateRun(lasting, 0, tmp_path / "run").train()
-    (tmp_path / "run" / "metrics.jsonl").unlink()
-    writer = MetricsWriter(tmp_path / "run")
+def test_the_lowest_report_of_the_last_third_is_taken_too(easy_run):
+    (easy_run.path / "metrics.jsonl").unlink()
+    writer = MetricsWriter(easy_run.path)
     for i, value in enumerate([1.0, 2.0, 3.0, 500.0, 100.0, 400.0]):
         writer.write({"env_steps": i, "updates": i, "episode_return": value, "fps": 1.0})
     writer.close()
-    assert GateRun(lasting, 0, tmp_path / "run").value() == 100
-    assert GateRun(EASY, 0, tmp_path / "run").value() == 400
+    assert easy_run.returns() == (400, 100)
 
 
 # ---- what is written ----
@@ -205,17 +217,22 @@ def row(gate, mean, **changed):
     """A row of results as a file holds it."""
     return {
         "name": gate.name,
-        "seeds": [0],
+        "seeds": [100],
         "mean": mean,
+        "lasting": mean,
         "iqm": mean,
         "low": None,
         "high": None,
         "threshold": gate.threshold,
-        "passed": mean >= gate.threshold,
+        "lasting_threshold": gate.lasting_threshold,
+        "evaluated": gate.evaluated,
         "published": gate.published,
         "env_steps": 300_000,
         "seconds": 61,
         "command": f"srl run {gate.command}",
+        "commits": ["abc"],
+        "date": "2026-11-27T12:00:00",
+        "machine": {},
         **changed,
     }
 
@@ -223,92 +240,151 @@ def row(gate, mean, **changed):
 def test_rows_are_put_into_a_table_whose_other_rows_stay(tmp_path):
     file = tmp_path / "gates.md"
     ppo, pqn = gates_named(["ppo-cartpole", "pqn-cartpole"])
-    _Results(file).add(_judged(row(pqn, 470.0)))
-    _Results(file).add(_judged(row(ppo, 499.5)))
-    _Results(file).add(_judged(row(pqn, 480.0)))
+    Results(file).write(judged(row(pqn, 470.0)))
+    Results(file).write(judged(row(ppo, 499.5)))
+    Results(file).write(judged(row(pqn, 480.0)))
     lines = [line for line in file.read_text().splitlines() if line.startswith("| p")]
     assert [line.split(" | ")[0] for line in lines] == ["| ppo-cartpole", "| pqn-cartpole"]
     assert "480" in lines[1]
-    _, absent = file.read_text().split("Gates that have not been run")
+    _, absent = file.read_text().split("Gates without a row")
     assert "# dqn-cartpole" in absent
     assert "# pqn-cartpole\n" not in absent
     assert "470" not in file.read_text()
-    assert [r["mean"] for r in json.loads(Path(tmp_path / "gates.json").read_text())] == [
-        499.5,
-        480,
+    written = json.loads(Path(tmp_path / "gates.json").read_text())
+    assert [r["mean"] for r in written] == [499.5, 480]
+
+
+def test_a_row_passes_only_if_what_was_learned_lasts(monkeypatch):
+    gate = Gate("ppo-easy", EASY.command, 100, "none", lasting=0.9)
+    monkeypatch.setattr(table, "GATES", (gate,))
+    assert judged(row(gate, 100.0, lasting=90.0))["passed"]
+    fallen = judged(row(gate, 100.0, lasting=89.0))
+    assert not fallen["passed"]
+    assert "BELOW THRESHOLD, end 100 of 100, lowest 89 of 90" in row_line(fallen)
+    assert not judged(row(gate, 99.0, lasting=95.0))["passed"]
+    assert not judged(row(gate, 100.0, lasting=None))["passed"]
+
+
+def test_rows_by_other_code_than_the_newest_are_marked(monkeypatch):
+    other = Gate("ppo-other", SMALL.format(256), 1, "none")
+    monkeypatch.setattr(table, "GATES", (EASY, other))
+    machine = {"processor": "CPU X", "cores": 4, "gpus": [], "python": "3.11", "jax": "0.7"}
+    rows = [
+        row(EASY, 9.0, date="2026-11-26T12:00:00", seeds=[100, 101, 102]),
+        row(other, 9.0, commits=["def", "def+"], machine=machine),
     ]
+    text = markdown([judged(each) for each in rows])
+    old, new = (line for line in text.splitlines() if line.startswith("| ppo"))
+    assert "| 100 to 102 |" in old
+    assert old.endswith("| abc | passed, by other code |")
+    assert new.endswith("| def, def+ | passed |")
+    assert "Measured on 4 cores of CPU X, with Python 3.11 and JAX 0.7: ppo-other." in text
+
+
+@pytest.mark.parametrize("change", ["--num-envs 9", "--algorithm.discount 0.9"])
+def test_a_change_of_any_setting_changes_the_hash_and_the_seed_does_not(change):
+    def hashed(*words):
+        return settings_hash(load_experiment("native:CartPole-v1", words).experiment)
+
+    assert hashed("--seed", "3", "--plan", "threads") == hashed()
+    assert hashed(*change.split()) != hashed()
+
+
+def test_a_commit_with_uncommitted_changes_has_a_mark(tmp_path, monkeypatch):
+    def git(*words):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(runs, "_CHECKOUT", tmp_path)
+    assert code_version() == "unknown"
+    for name in ("srl", "csrc", "docs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    first = code_version()
+    (tmp_path / "docs" / "file").write_text("changed")
+    git("commit", "-am", "of no effect on runs")
+    assert code_version() == first
+    (tmp_path / "srl" / "more").touch()
+    assert code_version() == f"{first}+"
 
 
 OLD_ROWS = {
-    "another command": row(EASY, 9.0, command=f"srl run {SMALL.format(1024)}"),
-    "a longer command": row(EASY, 9.0, command=f"srl run {EASY.command} --num-epochs 2"),
-    "another threshold": row(EASY, 9.0, threshold=0.5),
-    "no gate of this name": row(Gate("ppo-gone", EASY.command, 1, "none"), 9.0),
+    "command": row(EASY, 9.0, command=f"srl run {SMALL.format(1024)}"),
+    "threshold": row(EASY, 9.0, threshold=0.5),
+    "settings": row(EASY, 9.0, settings="0123456789ab"),
+    "no such gate": row(Gate("ppo-gone", EASY.command, 1, "none"), 9.0),
+    "older code": {key: value for key, value in row(EASY, 9.0).items() if key != "commits"},
 }
 
 
-@pytest.mark.parametrize("old", OLD_ROWS.values(), ids=OLD_ROWS)
-def test_a_row_whose_gate_has_changed_since_is_out_of_date_and_not_passed(
-    old, tmp_path, monkeypatch
+@pytest.mark.parametrize(("why", "old"), OLD_ROWS.items(), ids=OLD_ROWS)
+def test_a_row_is_out_of_date_and_not_passed_once_its_gate_has_changed(
+    why, old, tmp_path, monkeypatch
 ):
     other = Gate("ppo-other", SMALL.format(256), 1, "none")
     monkeypatch.setattr(table, "GATES", (EASY, other))
     file = tmp_path / "gates.md"
     file.with_suffix(".json").write_text(json.dumps([old]))
-    _Results(file).add(_judged(row(other, 9.0)))
+    new = row(other, 9.0, date="2026-11-28T12:00:00")
+    Results(file).write(judged(new))
     rows = json.loads(file.with_suffix(".json").read_text())
-    assert {**old, "passed": False, "out_of_date": True} in rows
-    assert {**row(other, 9.0), "out_of_date": False} in rows
+    assert {**old, "passed": False, "changed": [why]} in rows
+    assert {**new, "passed": True, "changed": []} in rows
     shown = {line.split()[1]: line for line in file.read_text().splitlines() if "| ppo" in line}
-    assert shown[old["name"]].endswith("| **out of date** |")
+    assert shown[old["name"]].endswith(f"| **out of date**: {why} |")
     assert shown["ppo-other"].endswith("| passed |")
-    _, absent = file.read_text().split("Gates that have not been run")
+    _, absent = file.read_text().split("Gates without a row")
     assert f"srl run {EASY.command}  # ppo-easy" in absent
 
 
 def test_rows_out_of_date_are_printed_too_and_replaced_when_their_gates_are_run(
     tmp_path, capfd, monkeypatch
 ):
-    monkeypatch.setattr(table, "GATES", (EASY,))
+    gate = replace(EASY, seeds=1)
+    monkeypatch.setattr(table, "GATES", (gate,))
     out = tmp_path / "gates.md"
-    gone = OLD_ROWS["no gate of this name"]
-    more_seeds = row(EASY, 9.0, threshold=2, seeds=[0, 1, 2])
-    out.with_suffix(".json").write_text(json.dumps([more_seeds, gone]))
-    words = ["--seeds", "3", "--runs", str(tmp_path), "--out", str(out)]
+    gone = OLD_ROWS["no such gate"]
+    earlier = row(gate, 9.0, threshold=2)
+    out.with_suffix(".json").write_text(json.dumps([earlier, gone]))
+    assert main(["--list", "--out", str(out)]) == 0
+    assert out.read_text().count("**out of date**") == 3  # one is in the explanation
+    assert not (tmp_path / "ppo-easy").exists()
+
+    capfd.readouterr()
+    words = ["--runs", str(tmp_path), "--out", str(out)]
     assert main([*words, "--json"]) == 0
     new, listed = map(json.loads, capfd.readouterr().out.splitlines())
-    assert (new["name"], new["seeds"], new["threshold"]) == ("ppo-easy", [3], 1)
-    assert (new["passed"], new["out_of_date"]) == (True, False)
-    assert listed == {**gone, "passed": False, "out_of_date": True}
+    assert (new["name"], new["seeds"], new["threshold"]) == ("ppo-easy", [100], 1)
+    assert (new["passed"], new["changed"]) == (True, [])
+    assert listed == {**gone, "passed": False, "changed": ["no such gate"]}
     assert json.loads(out.with_suffix(".json").read_text()) == [new, listed]
 
     assert main(words) == 0
-    assert "ppo-gone: OUT OF DATE" in capfd.readouterr().out
+    assert "ppo-gone: OUT OF DATE (no such gate)" in capfd.readouterr().out
 
 
 def test_a_row_is_current_again_where_its_gate_has_been_changed_back():
     old = row(EASY, 9.0)
-    assert _judged(old)["out_of_date"]  # EASY is not in the table
+    assert judged(old)["changed"]  # EASY is not in the table
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "GATES", (EASY,))
-        assert _judged(_judged(old)) == _judged(old)
-        assert _judged(old)["passed"]
+        assert judged(judged(old)) == judged(old)
+        assert judged(old)["passed"]
 
 
-def test_the_results_in_the_documents_are_those_of_the_gates_as_they_are():
+def test_the_page_of_results_is_what_its_rows_are_by_the_gates_and_defaults_of_now():
     rows = json.loads((RESULTS / "gates.json").read_text())
-    gates = {gate.name: gate for gate in GATES}
-    for row in rows:
-        gate = gates[row["name"]]
-        assert row["command"] == f"srl run {gate.command}", gate.name
-        assert (row["threshold"], row["published"]) == (gate.threshold, gate.published), gate.name
-        assert row["passed"] == _judged(row)["passed"], gate.name
-    assert (RESULTS / "gates.md").read_text() == markdown([_judged(row) for row in rows])
+    hint = "run `python -m tools.gates --list --out docs/results/gates.md`"
+    assert [judged(row) for row in rows] == rows, hint
+    assert (RESULTS / "gates.md").read_text() == markdown(rows), hint
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', '[{"mean": 3}]', '[{"name": "ppo"}]'])
 def test_a_file_that_holds_no_results_is_left_as_it_is(content, tmp_path):
     (tmp_path / "gates.json").write_text(content)
     with pytest.raises(UserError, match="holds no results of gates"):
-        _Results(tmp_path / "gates.md")
+        Results(tmp_path / "gates.md")
     assert (tmp_path / "gates.json").read_text() == content

@@ -52,6 +52,6 @@ def test_much_of_what_a_gate_asks_for_is_learned_in_a_part_of_its_budget(
     (gate,) = gates_named([name])
     command = re.sub(r"--env-steps \d+", f"--env-steps {env_steps}", gate.command)
     command = re.sub(r" --plan \w+", "", command)
-    short = replace(gate, command=command, threshold=threshold)
+    short = replace(gate, command=command, threshold=threshold, lasting=0.5)
     monkeypatch.setattr(table, "GATES", (short,))
     learned(name, plan, tmp_path, capfd)

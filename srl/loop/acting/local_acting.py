@@ -38,8 +38,6 @@ def compiled_act(policy_set: PolicySet) -> Callable[..., tuple[Decision, Any]]:
 class LocalActing:
     """Acts with the newest policies that there are."""
 
-    activity = "act"
-
     def __init__(
         self,
         experiment: Experiment,
@@ -90,6 +88,10 @@ class LocalActing:
             self.policies = policies
         elif policies is not self._given:
             self._given, self.policies = policies, jax.device_put(policies, self._cpu)
+
+    def spent(self, seconds: float) -> dict[str, float]:
+        """Divides the seconds of the last decision among activities; see `Acting`."""
+        return {"act": seconds}
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -23,26 +24,30 @@ def compiled_teach(policy_set: PolicySet) -> Callable[[Tree], Tree]:
 class TaughtHere:
     """Acting elsewhere, with the advice of a teacher in this worker."""
 
-    activity = RemoteActing.activity
-
     def __init__(self, acting: RemoteActing, teach: Callable[[Tree], Tree]) -> None:
         self._acting, self._teach = acting, teach
+        self._taught = 0.0  # seconds of the last decision
         self.begin, self.initial_memory = acting.begin, acting.initial_memory
 
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
         """Teaches first, as the other end may collect; see `Acting`."""
+        before = time.perf_counter()
         advice = self._teach(timestep.observation)
+        self._taught = time.perf_counter() - before
         decision, version = self._acting.decide(timestep, memory, clock, advice)
         return decision._replace(advice=advice), version
+
+    def spent(self, seconds: float) -> dict[str, float]:
+        """Divides the seconds of the last decision among activities; see `Acting`."""
+        return {"teach": self._taught, **self._acting.spent(seconds - self._taught)}
 
 
 class TaughtElsewhere:
     """Acting with the advice of a teacher at the other end of a stream."""
 
-    activity = RemoteActing.activity
-
     def __init__(self, acting: LocalActing | RemoteActing, teaching: RemoteActing) -> None:
         self._acting, self._teaching = acting, teaching
+        self._waited = 0.0  # seconds of the last decision
         self.initial_memory = acting.initial_memory
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
@@ -54,5 +59,12 @@ class TaughtElsewhere:
         """Decides while the teacher computes; see `Acting`."""
         self._teaching.ask(timestep, (), clock)
         decision, version = self._acting.decide(timestep, memory, clock)
+        before = time.perf_counter()
         advised, _ = self._teaching.answer()
+        self._waited = time.perf_counter() - before
         return decision._replace(advice=advised.advice), version
+
+    def spent(self, seconds: float) -> dict[str, float]:
+        """Divides the seconds of the last decision among activities; see `Acting`."""
+        own = self._acting.spent(seconds - self._waited)
+        return {**own, "inference wait": own.get("inference wait", 0.0) + self._waited}

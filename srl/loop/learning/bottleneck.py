@@ -44,7 +44,8 @@ def _between(waits: float, actors: Mapping[str, float]) -> str:
     if actors_wait >= waits:
         return f"learner-bound: actors wait {_percent(actors_wait)} of the time"
     actions = actors.get("inference wait", 0.0)
-    if actions >= LEAST and actions > actors["step"] + actors.get("act", 0.0):
+    works = sum(actors.get(activity, 0.0) for activity in ("step", "act", "teach"))
+    if actions >= LEAST and actions > works:
         return f"inference-bound: actors wait {_percent(actions)} of the time for actions"
     return f"actor-bound: the learner waits {_percent(waits)} of the time"
 

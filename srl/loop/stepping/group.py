@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,15 +16,16 @@ from srl.pools import Pool, Rows
 from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import Batch, UnrollWriter
 
-ACTIVITIES: tuple[str, ...] = ("step", "act", "unroll", "inference wait", "send wait")
+ACTIVITIES: tuple[str, ...] = ("step", "act", "teach", "unroll", "inference wait", "send wait")
 """The activities of an actor; "unroll" is all of a compiled one."""
 
 
 class Acting(Protocol):
     """The node `act`, here or at the other end of an inference stream."""
 
-    activity: str
-    """The activity to which the time in `decide` is counted."""
+    def spent(self, seconds: float) -> Mapping[str, float]:
+        """Divides the seconds of the last call of `decide` among activities."""
+        ...
 
     def begin(self, oldest_version: tuple[int, int]) -> None:
         """Begins an unroll, in which no older version may act."""
@@ -170,7 +171,8 @@ class Group:
         if self._writer is not None:
             self._writer.write_memory(self._t, memory)
         decision, self._version = self._acting.decide(timestep, memory, self._clock)
-        self._seconds[self._acting.activity] += time.perf_counter() - before
+        for activity, seconds in self._acting.spent(time.perf_counter() - before).items():
+            self._seconds[activity] += seconds
         return decision
 
     def step(self, action: Tree) -> Timestep:

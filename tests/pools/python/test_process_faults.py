@@ -4,11 +4,13 @@ import gc
 import logging
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import gymnasium
 import numpy as np
@@ -34,6 +36,7 @@ from peculiar_envs import (
 )
 
 from srl import RunError, UserError, make_pool
+from srl.system.open_files import _BASE
 
 
 def has_ended(pid, seconds=20):
@@ -249,7 +252,8 @@ def test_work_in_between_gives_a_worker_its_restarts_back(pools, monkeypatch):
             act(pool)
 
 
-def test_an_environment_that_hangs_is_named_with_its_stack(pools):
+def test_an_environment_that_hangs_is_named_with_its_stack(pools, caplog):
+    caplog.set_level(logging.INFO)
     pool = pools(step_timeout=0.5)
     pool.reset(seed=0)
     with pytest.raises(RunError, match=r"environment 3, in worker 1 .* has not finished") as told:
@@ -258,6 +262,8 @@ def test_an_environment_that_hangs_is_named_with_its_stack(pools):
     assert "it was here:" in str(told.value)
     assert "srl/pools" not in str(told.value)  # the environment's frames alone
     assert "sleeping" in str(told.value)
+    pool.close()
+    assert caplog.text.count("in wait_for_ever") == 1
 
 
 def test_a_stopped_process_is_named_as_stopped(pools):
@@ -273,6 +279,37 @@ def test_a_worker_that_does_not_start_in_time_is_told():
 
     with pytest.raises(RunError, match=r"worker 0 .* has not made its environments within 2 s"):
         make_pool(make, 1, workers=1, start_timeout=2)
+
+
+def test_a_pool_that_gets_no_descriptor_says_so_and_leaves_none_open():
+    def open_files():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    make_pool(Peculiar, 1, workers=1).close()  # loads all modules
+    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_BASE + 64, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        errors = []
+        while not errors or errors[-1]:
+            for _ in range(3):
+                os.close(held.pop())
+            before = open_files()
+            try:
+                make_pool(Peculiar, 1, workers=1).close()
+                errors.append("")
+            except RunError as error:
+                errors.append(str(error))
+            assert open_files() == before, errors
+        assert len(errors) > 3
+        assert all("cannot start a worker process: " in error for error in errors[:-1])
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_environments_made_anew_with_other_spaces_are_refused_for_good(pools, tmp_path):

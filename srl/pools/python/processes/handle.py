@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -83,29 +83,36 @@ class ProcessHandle:
         Args:
             completions: Descriptor of the pipe that it writes records into.
             lifeline: Of the reading end of a pipe that closes when this process ends.
+
+        Raises:
+            OSError: If the machine has no room for it.
         """
         self.ready = self.hung = False
         self.outstanding = self.stepped = 0
         self.known, self.stepping, self.held = set(), -1, []
-        self.connection, theirs = socket.socketpair()
-        self.connection.settimeout(self._step_timeout)
-        self.stderr, stderr = os.pipe()
-        os.set_blocking(self.stderr, False)
-        inherited = theirs.fileno(), completions, lifeline
-        # Ctrl-C in a terminal reaches workers too, as SIGTERM for a process group does, and the
-        # pool ends them in good order.
-        self._child = Child(
-            "srl.pools.python.processes.worker",
-            *map(str, (self.number, *inherited)),
-            environment=dict.fromkeys(_THREADS, "1"),
-            within=self._of_pool,
-            stderr=stderr,
-            pass_fds=inherited,
-            ignores_interrupts=True,
-            ignores_termination=True,
-        )
-        theirs.close()
-        os.close(stderr)
+        with ExitStack() as inherited_ends, ExitStack() as undo:
+            self.connection, theirs = socket.socketpair()
+            inherited_ends.callback(theirs.close)
+            undo.callback(self.connection.close)
+            self.connection.settimeout(self._step_timeout)
+            self.stderr, stderr = os.pipe()
+            inherited_ends.callback(os.close, stderr)
+            undo.callback(os.close, self.stderr)
+            os.set_blocking(self.stderr, False)
+            inherited = theirs.fileno(), completions, lifeline
+            # Ctrl-C in a terminal reaches workers too, as SIGTERM for a process group does, and
+            # the pool ends them in good order.
+            self._child = Child(
+                "srl.pools.python.processes.worker",
+                *map(str, (self.number, *inherited)),
+                environment=dict.fromkeys(_THREADS, "1"),
+                within=self._of_pool,
+                stderr=stderr,
+                pass_fds=inherited,
+                ignores_interrupts=True,
+                ignores_termination=True,
+            )
+            undo.pop_all()
         self.progress_at = self.started_at = time.monotonic()
 
     @property

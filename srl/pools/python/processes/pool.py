@@ -9,6 +9,8 @@ import select
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -89,16 +91,30 @@ class ProcessPool(PythonPool):
         self._deaths = 0
         self._control_fd = -1
         self._next_look = 0.0
-        self._open_pipes()
-        try:
+        with self._or_no_room(), ExitStack() as undo:
+            self._open_pipes()
+            undo.callback(self.close)
             self._start_all()
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
+
+    @contextmanager
+    def _or_no_room(self) -> Iterator[None]:
+        """Raises RunError in place of OSError, as where no more processes or files are allowed."""
+        try:
+            yield
+        except OSError as error:
+            self._broken = f"{self.name}: cannot start a worker process: {error}"
+            raise RunError(self._broken) from error
 
     def _open_pipes(self) -> None:
-        self._completions, self._completed = os.pipe()
-        lifeline_read, lifeline_write = os.pipe()
+        self._epoll, fds = select.epoll(), list[int]()
+        # Also when the pool is forgotten, or the interpreter ends.
+        self._finalizer = weakref.finalize(
+            self, end_all, self._handles, fds, os.getpid(), self._offspring
+        )
+        for _ in ("completions", "lifeline"):
+            fds += os.pipe()
+        self._completions, self._completed, self._lifeline, _ = fds
         os.set_blocking(self._completions, False)
         # A full pipe would only delay the workers, so the largest that the kernel grants will do.
         for size in (1 << 20, RECORD.size * self.num_envs):
@@ -107,15 +123,8 @@ class ProcessPool(PythonPool):
                 break
             except OSError:
                 continue
-        self._epoll = select.epoll()
         self._epoll.register(self._completions, select.EPOLLIN)
         self._watched: dict[int, tuple[str, ProcessHandle]] = {}
-        self._lifeline = lifeline_read
-        fds = [self._completions, self._completed, lifeline_read, lifeline_write]
-        # Also when the pool is forgotten, or the interpreter ends.
-        self._finalizer = weakref.finalize(
-            self, end_all, self._handles, fds, os.getpid(), self._offspring
-        )
 
     # ---- starting ----
 
@@ -137,16 +146,10 @@ class ProcessPool(PythonPool):
             self._send(handle, CommandKind.CONTROL, self.num_envs, workers, fd=shared.fd)
 
     def _start_worker(self, handle: ProcessHandle) -> None:
-        try:
+        with self._or_no_room():
             handle.start(self._completed, self._lifeline)
-        except OSError as error:
-            self._broken = f"{self.name}: cannot start a worker process: {error}"
-            raise RunError(self._broken) from error
-        for fd, what in (
-            (handle.connection.fileno(), "message"),
-            (handle.child.pidfd, "death"),
-            (handle.stderr, "stderr"),
-        ):
+        fds = handle.connection.fileno(), handle.child.pidfd, handle.stderr
+        for fd, what in zip(fds, ("message", "death", "stderr"), strict=True):
             self._watched[fd] = what, handle
             self._epoll.register(fd, select.EPOLLIN)
         envs = handle.envs

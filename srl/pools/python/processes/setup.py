@@ -44,9 +44,16 @@ def pack_setup(
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def make_from_setup(setup: bytes, envs: range) -> tuple[list[Simulator], int]:
-    """Makes some of a pool's environments; also gives how often they repeat each action."""
-    spec, source, options, num_envs, action_repeat = pickle.loads(setup)
+def unpack_setup(setup: bytes) -> tuple[SimulatorSource, dict[str, Any], int, int]:
+    """The arguments of `pack_setup`, in another process of the same run."""
+    spec, *arguments = pickle.loads(setup)
     if spec is not None:
         gymnasium.registry.setdefault(spec.id, spec)
+    source, options, num_envs, action_repeat = arguments
+    return source, options, num_envs, action_repeat
+
+
+def make_from_setup(setup: bytes, envs: range) -> tuple[list[Simulator], int]:
+    """Makes some of a pool's environments; also gives how often they repeat each action."""
+    source, options, num_envs, action_repeat = unpack_setup(setup)
     return make_simulators(source, envs, options, num_envs), action_repeat
