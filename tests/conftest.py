@@ -51,17 +51,37 @@ def compiled_programs_leave_memory() -> Iterator[None]:
         sys.modules["jax"].clear_caches()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def compiled_programs_are_kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles each program once in a session, in its workers and in processes of tests."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+MOST_ON_DISK = 1 << 30
+"""Bytes of compiled programs on disk, above which a session begins anew; one makes 80 MB."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Removes compiled programs that are too many, or that a killed process left empty."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    programs = [(path, path.stat().st_size) for path in compiled_folder(session.config).iterdir()]
+    too_many = sum(size for _, size in programs) > MOST_ON_DISK
+    for path, size in programs:
+        if too_many or not size:
+            path.unlink(missing_ok=True)
+
+
+def compiled_folder(config: pytest.Config) -> Path:
+    """The folder for compiled programs; processors that differ have one each."""
+    from srl.system.compilation import _processor
+
+    folder = config.cache.mkdir("compiled") / _processor()
     folder.mkdir(exist_ok=True)
-    os.environ["SRL_COMPILATION_CACHE"] = str(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_programs_are_kept(pytestconfig: pytest.Config) -> None:
+    """Compiles each program once: for all sessions, their workers and processes of tests."""
+    os.environ["SRL_COMPILATION_CACHE"] = str(compiled_folder(pytestconfig))
     from srl.system.compilation import keep_compiled_programs
 
     keep_compiled_programs()
-    return folder
 
 
 PLUGIN = "def initialize():\n    pass  # registers nothing, as where a driver is missing\n"
