@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import contextlib
 import mmap
 import os
 import signal
@@ -25,7 +26,12 @@ MOST_BYTES = 2 << 30
 
 
 def pytest_configure() -> None:
-    """Lets Ctrl-C reach the processes of tests, also where a shell's `&` has it ignored."""
+    """Lets Ctrl-C reach the processes of tests, also where a shell's `&` has it ignored.
+
+    Their compiled programs go to the folder that SRL_COMPILATION_CACHE names.
+    """
+    if "SRL_COMPILATION_CACHE" not in os.environ:
+        os.environ["SRL_COMPILATION_CACHE"] = str(programs_folder())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -55,30 +61,30 @@ MOST_ON_DISK = 1 << 30
 """Bytes of compiled programs on disk, above which a session begins anew; one makes 80 MB."""
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Removes compiled programs that are too many, or that a killed process left empty."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return
-    programs = [(path, path.stat().st_size) for path in compiled_folder(session.config).iterdir()]
-    too_many = sum(size for _, size in programs) > MOST_ON_DISK
-    for path, size in programs:
-        if too_many or not size:
-            path.unlink(missing_ok=True)
+def programs_folder() -> Path:
+    """The folder for the compiled programs of all sessions and checkouts, without damaged ones.
 
-
-def compiled_folder(config: pytest.Config) -> Path:
-    """The folder for compiled programs; processors that differ have one each."""
+    Processors that differ have one each.
+    """
     from srl.system.compilation import _processor
 
-    folder = config.cache.mkdir("compiled") / _processor()
-    folder.mkdir(exist_ok=True)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "srl" / "tests" / _processor()
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another session begins, too
+            sizes[path] = path.stat().st_size
+    too_many = sum(sizes.values()) > MOST_ON_DISK
+    for path, size in sizes.items():
+        if too_many or not size:  # a process was killed before it wrote
+            path.unlink(missing_ok=True)
     return folder
 
 
 @pytest.fixture(autouse=True, scope="session")
-def compiled_programs_are_kept(pytestconfig: pytest.Config) -> None:
+def compiled_programs_are_kept() -> None:
     """Compiles each program once: for all sessions, their workers and processes of tests."""
-    os.environ["SRL_COMPILATION_CACHE"] = str(compiled_folder(pytestconfig))
     from srl.system.compilation import keep_compiled_programs
 
     keep_compiled_programs()

@@ -53,7 +53,9 @@ def plain(tmp_path_factory):
 # ---- every plan ----
 
 
-@pytest.mark.parametrize("plan", ["fused", "threads", "inline", "replicated"])
+@pytest.mark.parametrize(
+    "plan", ["fused", "threads", pytest.param("inline", marks=pytest.mark.slow), "replicated"]
+)
 def test_a_change_comes_at_the_same_update_under_every_plan(plan, plain, tmp_path):
     seen = []
     experiment = replace(SMALL, groups=0) if plan == "fused" else SMALL
