@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import contextlib
 import mmap
 import os
 import signal
@@ -25,7 +26,12 @@ MOST_BYTES = 2 << 30
 
 
 def pytest_configure() -> None:
-    """Lets Ctrl-C reach the processes of tests, also where a shell's `&` has it ignored."""
+    """Lets Ctrl-C reach the processes of tests, also where a shell's `&` has it ignored.
+
+    Their compiled programs go to the folder that SRL_COMPILATION_CACHE names.
+    """
+    if "SRL_COMPILATION_CACHE" not in os.environ:
+        os.environ["SRL_COMPILATION_CACHE"] = str(programs_folder())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -51,17 +57,37 @@ def compiled_programs_leave_memory() -> Iterator[None]:
         sys.modules["jax"].clear_caches()
 
 
+MOST_ON_DISK = 1 << 30
+"""Bytes of compiled programs on disk, above which a session begins anew; one makes 80 MB."""
+
+
+def programs_folder() -> Path:
+    """The folder for the compiled programs of all sessions and checkouts, without damaged ones.
+
+    Processors that differ have one each.
+    """
+    from srl.system.compilation import _processor
+
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "srl" / "tests" / _processor()
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another session begins, too
+            sizes[path] = path.stat().st_size
+    too_many = sum(sizes.values()) > MOST_ON_DISK
+    for path, size in sizes.items():
+        if too_many or not size:  # a process was killed before it wrote
+            path.unlink(missing_ok=True)
+    return folder
+
+
 @pytest.fixture(autouse=True, scope="session")
-def compiled_programs_are_kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles each program once in a session, in its workers and in processes of tests."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
-    folder.mkdir(exist_ok=True)
-    os.environ["SRL_COMPILATION_CACHE"] = str(folder)
+def compiled_programs_are_kept() -> None:
+    """Compiles each program once: for all sessions, their workers and processes of tests."""
     from srl.system.compilation import keep_compiled_programs
 
     keep_compiled_programs()
-    return folder
 
 
 PLUGIN = "def initialize():\n    pass  # registers nothing, as where a driver is missing\n"

@@ -259,8 +259,8 @@ class Instance(ABC):
 
     config: Algorithm
     specs: Specs
-    updates: int | None = None
-    """The number of updates in the run, if known."""
+    updates: int | Array | None = None
+    """The number of updates in the run, if known; traced in `learn`, which serves any number."""
     slots: int = 0
     """The number of slots in the run that learn the policy; 0 without learning."""
     stack: FrameStack | None = None
@@ -283,10 +283,13 @@ class Instance(ABC):
             )
 
     def adjusted(self, settings: Mapping[str, Array]) -> Self:
-        """Gives the same functions with other values of adjustable settings; traced ones, too."""
-        if not settings:
-            return self
-        return replace(self, config=replace(self.config, **settings))
+        """Gives the same functions with other values of adjustable settings; traced ones, too.
+
+        `updates` among them is the number of updates in the run.
+        """
+        changed = dict(settings)
+        updates = changed.pop("updates", self.updates)
+        return replace(self, config=replace(self.config, **changed), updates=updates)  # type: ignore[arg-type]
 
     @property
     def chunk(self) -> int:

@@ -197,7 +197,7 @@ class DiscreteSACInstance(Instance):
         params = {
             "actor": self.actor.network.init(actor_key)["policy"],
             "critics": self.critics.init(critic_key),
-            "log_temperature": jnp.log(jnp.asarray(self.config.temperature)),
+            "log_temperature": jnp.log(jnp.float32(self.config.temperature)),
         }
         return DiscreteSACState(
             params=params,

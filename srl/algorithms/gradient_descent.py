@@ -120,7 +120,7 @@ class Annealing(Protocol):
         ...
 
 
-def learning_rate(config: Annealing, n: Array, updates: int | None) -> Array:
+def learning_rate(config: Annealing, n: Array, updates: int | Array | None) -> Array:
     """Gives the learning rate of update n of so many, [].
 
     Args:
@@ -129,7 +129,9 @@ def learning_rate(config: Annealing, n: Array, updates: int | None) -> Array:
         updates: Of the run, where its length is known.
     """
     rate = jnp.asarray(config.learning_rate)
-    return rate * jnp.maximum(1 - n / updates, 0.0) if config.anneal and updates else rate
+    if updates is None or not config.anneal:
+        return rate
+    return rate * jnp.maximum(1 - n / updates, 0.0)
 
 
 def polyak(params: Tree, targets: Tree, tau: Any) -> Tree:

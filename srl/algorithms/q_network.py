@@ -41,7 +41,7 @@ class Exploring(Protocol):
         ...
 
 
-def epsilon(config: Exploring, n: Array, updates: int | None, slots: int) -> Array:
+def epsilon(config: Exploring, n: Array, updates: int | Array | None, slots: int) -> Array:
     """Gives the share of random actions: of each slot, or [1] where they are alike.
 
     Slot i of N draws the share to the power of 1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et
@@ -53,8 +53,9 @@ def epsilon(config: Exploring, n: Array, updates: int | None, slots: int) -> Arr
         updates: Of the run, where that is known.
         slots: Of the run.
     """
-    during = config.exploration * (updates or 0)
-    passed = jnp.minimum(n / during, 1.0) if during else jnp.ones(())
+    passed = jnp.ones(())
+    if updates is not None and config.exploration:
+        passed = jnp.minimum(n / (config.exploration * updates), 1.0)
     share = config.epsilon_start + passed * (config.epsilon_end - config.epsilon_start)
     slots = max(slots, 1) if config.epsilon_spread else 1
     return share ** (1 + config.epsilon_spread * jnp.linspace(0.0, 1.0, slots))

@@ -222,7 +222,7 @@ class SACInstance(Instance):
         params = {
             "actor": self.actor.init(actor_key),
             "critics": self.critics.init(critic_key),
-            "log_temperature": jnp.log(jnp.asarray(self.config.temperature)),
+            "log_temperature": jnp.log(jnp.float32(self.config.temperature)),
         }
         return SACState(
             params=params,

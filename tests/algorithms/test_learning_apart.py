@@ -54,7 +54,11 @@ def instances():
     }
 
 
-NAMES = tuple(instances())
+REPEATED = ("C51, dueling", "PQN", "IMPALA")
+"""What learns as another one does, with memory or without."""
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in REPEATED else name for name in instances()
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

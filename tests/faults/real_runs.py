@@ -72,7 +72,7 @@ experiment = Experiment(
     env={env},
     num_envs=8,
     groups=4,
-    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=1),
+    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=2),
     report_every=1,
 )
 '''

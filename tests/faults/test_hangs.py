@@ -36,7 +36,9 @@ def test_an_actor_that_hangs_before_the_first_update_is_named_and_started_again(
         assert "in brood" in (run.folder / "logs" / "controller.log").read_text()
 
 
-@pytest.mark.parametrize("words", [INLINE, DECOUPLED, REPLICATED])
+@pytest.mark.parametrize(
+    "words", [INLINE, pytest.param(DECOUPLED, marks=pytest.mark.slow), REPLICATED]
+)
 def test_one_interrupt_ends_the_workers_of_an_update_that_never_comes(tmp_path, words):
     with hanging(tmp_path, *words) as run:
         stepper = "learners" if words is REPLICATED else "actors"

@@ -106,7 +106,8 @@ def test_the_bound_holds_for_what_is_remembered(tmp_path, bound):
 
 def test_without_a_kept_replay_a_resumed_run_warms_up_before_it_learns_on(tmp_path):
     early, updates = 4, 8
-    words = ["--plan", "inline", "--updates", updates, *DQN, "--algorithm.keep-replay", "false"]
+    words = ["--plan", "replicated", "--plan.learners.replicas", 1, "--updates", updates, *DQN]
+    words += ["--algorithm.keep-replay", "false"]
     words += ["--checkpoint-minutes", 0, "--keep-checkpoints", 99]
     with RealRun(tmp_path, *words, env=NATIVE) as run:
         assert run.end() == 0, run.told

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,17 @@ def run(tmp_path, env, *words):
     return done, (folder / "logs" / "trainer.log")
 
 
+@pytest.fixture(scope="module")
+def raised(tmp_path_factory):
+    """Runs an environment that raises, once for each plan."""
+    return cache(
+        lambda *words: run(tmp_path_factory.mktemp("raised"), "failing_envs:Raises", *words)
+    )
+
+
 @pytest.mark.parametrize("words", ["", "--workers 1", "--plan threads", "--plan inline"])
-def test_an_exception_is_shown_with_the_environments_own_frames(tmp_path, words):
-    done, log = run(tmp_path, "failing_envs:Raises", *words.split())
+def test_an_exception_is_shown_with_the_environments_own_frames(raised, words):
+    done, log = raised(*words.split())
     shown = done.stdout + done.stderr
     assert done.returncode == 1
     assert "failing_envs:Raises: environment 0 raised KeyError in step: 'joint_3'" in shown
@@ -72,14 +81,13 @@ def test_a_run_that_is_done_reports_no_crash(tmp_path):
     assert "Fatal" not in log.read_text()
 
 
-def test_the_traceback_of_a_failure_that_comes_again_is_shown_once(tmp_path):
-    done, _ = run(tmp_path, "failing_envs:Raises", "--plan", "inline")
+def test_the_traceback_of_a_failure_that_comes_again_is_shown_once(raised):
+    done, log = raised("--plan", "inline")
     shown = done.stdout + done.stderr
     assert done.returncode == 1
     assert "(restart 2 of 2 in a row)" in shown
     assert shown.count("in fail\n") == 1
-    log = (tmp_path / "run" / "logs" / "controller.log").read_text()
-    assert log.count("in fail\n") >= 3
+    assert log.with_name("controller.log").read_text().count("in fail\n") >= 3
 
 
 def test_a_crash_in_a_worker_process_is_shown_with_the_environments_own_frames(tmp_path):

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-SMALL = ["--num-envs", "8", "--algorithm.unroll-length", "8", "--updates", "2"]
+SMALL = [
+    *("--num-envs", "8", "--algorithm.unroll-length", "16", "--algorithm.epochs", "2"),
+    *("--algorithm.network.mlp.width", "16", "--updates", "2"),
+]
 
 
 @pytest.fixture

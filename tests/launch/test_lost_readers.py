@@ -23,7 +23,7 @@ def assert_done(folder, updates):
 
 @pytest.mark.parametrize("words", ["--workers 2", "--plan threads", "--plan inline"])
 def test_a_reader_that_leaves_ends_no_run(tmp_path, words):
-    command = f"-m srl run talking_env:Talks --num-envs 2 --updates 3 {words} --run-dir".split()
+    command = f"-m srl run talking_env:Talks --num-envs 4 --updates 3 {words} --run-dir".split()
     with subprocess.Popen(
         [sys.executable, *command, str(tmp_path / "run")],
         cwd=HERE,

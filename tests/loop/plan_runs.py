@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import shutil
 import tempfile
 from pathlib import Path
@@ -25,45 +26,46 @@ MODULES = (DOCS / "reinforce.py", DOCS / "corridor.py", Path(__file__).parents[1
 PLAIN = ("replicated", "--plan.learners.replicas", "1")
 """The plain loop, in one thread."""
 
-_CARTPOLE = """
+_ENV = """
 from srl import Experiment
-from srl.algorithms import PPO
+from srl.algorithms import ALGORITHM
 from srl.networks import MLP
 
 experiment = Experiment(
-    name="cartpole",
+    name="small",
     env="native:CartPole-v1",
     num_envs=16,
     groups=4,
-    algorithm=PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2),
+    algorithm=ALGORITHM(network=MLP(width=8, depth=1, MEMORY), SETTINGS),
     updates=3,
 )
 """
 
 
-def _replayed(algorithm: str, settings: str) -> str:
+def _by(algorithm: str, settings: str, network: str = "") -> str:
+    """An experiment on CartPole, by a network as small as can be: it is compiled in many tests."""
+    words = {"ALGORITHM": algorithm, "SETTINGS": settings, "MEMORY": network}
+    return functools.reduce(lambda text, word: text.replace(*word), words.items(), _ENV)
+
+
+def _replayed(algorithm: str, settings: str, network: str = "") -> str:
     """An experiment that learns from a replay of two unrolls, the oldest of which is written over.
 
     After the first update it is still warming up; some rounds have no gradient step.
     """
-    ppo = "PPO(network=MLP(width=16), unroll_length=16, epochs=2, minibatches=2)"
-    own = f"{algorithm}({settings}, unroll_length=8, replay=256, warm_up=200)"
-    text = _CARTPOLE.replace("import PPO", f"import {algorithm}").replace(ppo, own)
-    return text.replace("updates=3", "updates=5")
+    settings = f"{settings}, unroll_length=8, replay=256, warm_up=200"
+    return _by(algorithm, settings, network).replace("updates=3", "updates=5")
 
 
-_DQN = _replayed(
-    "DQN",
-    "network=MLP(width=16), priorities=0.6, n_step=2, batch_size=64, samples_per_insert=4.25, "
-    "frame_stack=2",
-)
-_R2D2 = _replayed(
-    "R2D2",
-    "network=MLP(width=16, memory=8), chunk=2, burn_in=2, sequence=4, n_step=2, batch_size=16, "
-    "samples_per_insert=1.0",
-)
-_SMALL = "network=MLP(width=16), batch_size=32, samples_per_insert=1.0"
-_SAC, _TD3 = (_replayed(x, _SMALL).replace("CartPole", "Pendulum") for x in ("SAC", "TD3"))
+def _swung(algorithm: str, settings: str) -> str:
+    """An experiment as `_replayed`, on Pendulum."""
+    return _replayed(algorithm, settings).replace("CartPole", "Pendulum")
+
+
+_MINIBATCHES = "unroll_length=16, epochs=2, minibatches=2"
+_CARTPOLE = _by("PPO", _MINIBATCHES)
+_DQN = "priorities=0.6, n_step=2, batch_size=64, samples_per_insert=4.25, frame_stack=2"
+_BATCHES = "batch_size=32, samples_per_insert=1.0"
 _GAME = """
 from srl import Experiment
 from srl.algorithms import PPO
@@ -81,7 +83,7 @@ experiment = Experiment(
 )
 """
 _PAST = (
-    _GAME.replace("NETWORK", "MLP(width=16)")
+    _GAME.replace("NETWORK", "MLP(width=8, depth=1)")
     .replace("import Experiment\n", "import Experiment, SelfPlay\n")
     .replace("horizon=20", "horizon=12")
     .replace("num_envs=8", "num_envs=16")
@@ -89,7 +91,7 @@ _PAST = (
 )
 """Opponents stay for two updates, so that two play in turn."""
 _FIXED = (
-    _GAME.replace("NETWORK", "MLP(width=16)")
+    _GAME.replace("NETWORK", "MLP(width=8, depth=1)")
     .replace("import Experiment\n", "import Experiment, Fixed\n")
     .replace('"seekers", "hider', 'Fixed("SOURCE"), "hider')
 )
@@ -97,21 +99,27 @@ _FIXED = (
 _MADE: list[str] = []
 FILES = {
     "cartpole": _CARTPOLE,
-    "cartpole with memory": _CARTPOLE.replace("width=16)", "width=16, memory=8)"),
-    "cartpole by REINFORCE": _CARTPOLE.replace(
-        "algorithms import PPO", "reinforce import Reinforce"
-    )
-    .replace("from srl.reinforce", "from reinforce")
-    .replace("PPO(", "Reinforce(")
-    .replace(", epochs=2, minibatches=2", ""),
-    "cartpole by DQN": _DQN,
-    "cartpole by R2D2": _R2D2,
-    "cartpole by SAC": _replayed("DiscreteSAC", _SMALL),
-    "pendulum by SAC": _SAC,
-    "pendulum by TD3": _TD3,
-    "trees of actions": _CARTPOLE.replace("native:CartPole-v1", "jax:hybrid:HybridInJax"),
+    "cartpole with memory": _by("PPO", f"{_MINIBATCHES}, chunk=4", "memory=8"),
+    "cartpole by APPO": _by("APPO", _MINIBATCHES),
+    "cartpole by C51": _replayed("DQN", f"{_DQN}, atoms=5, dueling=True"),
+    "cartpole by DiscreteSAC": _replayed("DiscreteSAC", _BATCHES),
+    "cartpole by DQN": _replayed("DQN", _DQN),
+    "cartpole by IMPALA": _by("IMPALA", "unroll_length=16"),
+    "cartpole by PQN with memory": _by("PQN", f"{_MINIBATCHES}, chunk=4", "memory=8"),
+    "cartpole by R2D2": _replayed(
+        "R2D2",
+        "chunk=2, burn_in=2, sequence=4, n_step=2, batch_size=16, samples_per_insert=1.0",
+        "memory=8",
+    ),
+    "cartpole by REINFORCE": _by("Reinforce", "unroll_length=16").replace(
+        "srl.algorithms", "reinforce"
+    ),
     "corridor in JAX": _CARTPOLE.replace("native:CartPole-v1", "jax:corridor:Corridor"),
-    "game": _GAME.replace("NETWORK", "MLP(width=16)"),
+    "pendulum by REDQ": _swung("SAC", f"{_BATCHES}, critics=3, subset=2"),
+    "pendulum by SAC": _swung("SAC", _BATCHES),
+    "pendulum by TD3": _swung("TD3", _BATCHES),
+    "trees of actions": _CARTPOLE.replace("native:CartPole-v1", "jax:hybrid:HybridInJax"),
+    "game": _GAME.replace("NETWORK", "MLP(width=8, depth=1)"),
     "game against the past": _PAST,
     "game against a fixed policy": _FIXED,
     "game with memory": _GAME.replace("NETWORK", "MLP(width=8, depth=1, memory=2)").replace(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from small_runs import CARTPOLE, GAME, RECURRENT, assert_same, train
 
 from srl import UserError
@@ -132,22 +133,31 @@ def test_a_loop_that_is_compiled_is_the_one_that_was_traced(start):
         start(experiment, Fused)
 
 
-def test_runs_of_all_seeds_share_one_compiled_program(start):
+@pytest.fixture
+def nothing_compiled(tmp_path):
+    """An empty folder of compiled programs, for a while."""
+    folder = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compiled"))
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", folder)
+    compilation_cache.reset_cache()
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_runs_of_all_seeds_and_lengths_share_one_compiled_program(start):
     compiled = []
 
     def listen(event, **_):
         if event == "/jax/compilation_cache/cache_misses":
             compiled.append(event)
 
-    # No other test has this length of unrolls, so the first run compiles.
-    algorithm = replace(CARTPOLE.algorithm, unroll_length=28)
-    experiment = replace(CARTPOLE, algorithm=algorithm)
     jax.monitoring.register_event_listener(listen)
     try:
-        start(experiment, Fused)
+        start(CARTPOLE, Fused)
         assert compiled
         compiled.clear()
-        start(replace(experiment, seed=experiment.seed + 1), Fused)
+        start(replace(CARTPOLE, seed=CARTPOLE.seed + 1, updates=7), Fused)
         assert not compiled
     finally:
         jax.monitoring.unregister_event_listener(listen)

@@ -14,7 +14,10 @@ from srl.run.folder import create_run
 from srl.run.metrics import read_metrics
 
 SECONDS = 120
-SMALL = "--num-envs 8 --algorithm.unroll-length 16 --algorithm.epochs 1 --report-every 4"
+SMALL = (
+    "--num-envs 8 --algorithm.unroll-length 16 --algorithm.epochs 2 "
+    "--algorithm.network.mlp.width 16 --report-every 4"
+)
 ARGUMENTS = f"{SMALL} --updates 12"
 KINDS = {
     "threads": {"learner": "learn", "actors": "unroll"},

@@ -45,8 +45,8 @@ def test_a_run_ends_after_its_minutes_with_a_checkpoint_and_goes_on(tmp_path, ca
 
 
 def test_a_run_in_processes_ends_after_its_minutes(tmp_path, capsys):
-    words = "--plan inline --plan.actors.replicas 1 --num-envs 4 --updates 1000000 --report-every 1"
-    small = "--algorithm.unroll-length 8 --algorithm.network.widths 8 --algorithm.epochs 1"
+    words = "--plan inline --plan.actors.replicas 1 --num-envs 8 --updates 1000000 --report-every 1"
+    small = "--algorithm.unroll-length 16 --algorithm.network.mlp.width 16 --algorithm.epochs 2"
     command = ["run", "native:CartPole-v1", *words.split(), *small.split()]
     assert main([*command, "--minutes", "0.2", "--run-dir", str(tmp_path / "run")]) == 0
     assert "the 0.2 minutes of this start are over" in capsys.readouterr().out

@@ -30,7 +30,10 @@ from tools.gates.summary import summary
 from tools.gates.table import GATES, Gate, gates_named
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-SMALL = "native:CartPole-v1 --num-envs 8 --env-steps {} --algorithm.unroll-length 16"
+SMALL = (
+    "native:CartPole-v1 --num-envs 8 --env-steps {} --algorithm.unroll-length 16 "
+    "--algorithm.epochs 2 --algorithm.network.mlp.width 16"
+)
 EASY = Gate("ppo-easy", SMALL.format(2048), 1, "none")
 
 

@@ -26,9 +26,9 @@ def learned(name, plan, folder, capfd):
     [
         ("ppo-cartpole", "threads"),
         pytest.param("ppo-pendulum", "decoupled", marks=pytest.mark.slow),
-        ("pqn-cartpole", "central"),
+        pytest.param("pqn-cartpole", "central", marks=pytest.mark.slow),
         pytest.param("pqn-acrobot", "inline", marks=pytest.mark.slow),
-        ("sac-pendulum", "fused"),
+        pytest.param("sac-pendulum", "fused", marks=pytest.mark.slow),
     ],
 )
 def test_what_a_gate_asks_for_is_learned(name, plan, tmp_path, capfd):
@@ -41,8 +41,12 @@ def test_what_a_gate_asks_for_is_learned(name, plan, tmp_path, capfd):
 @pytest.mark.parametrize(
     ("name", "plan", "env_steps", "threshold"),
     [
-        ("appo-cartpole:staleness_4", "env_servers", 64_000, 100),
-        ("impala-cartpole:staleness_0", "replicated", 80_000, 100),
+        pytest.param(
+            *("appo-cartpole:staleness_4", "env_servers", 64_000, 100), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            *("impala-cartpole:staleness_0", "replicated", 80_000, 100), marks=pytest.mark.slow
+        ),
         ("dqn-acrobot", "fused", 150_000, -200),
     ],
 )

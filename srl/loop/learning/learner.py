@@ -340,11 +340,13 @@ class Learner:
     def setting_operands(self) -> Settings:
         """The settings as operands of all that is compiled, so that a change compiles nothing.
 
-        They are on the learner's devices, to which only a change takes others.
+        So is the number of updates in the run. They are on the learner's devices, to which only a
+        change takes others.
         """
         settings = self.settings
         if self._placed_settings is None or self._placed_settings[0] != settings:
-            values = {name: np.float32(value) for name, value in settings.items()}
+            given = {**settings, "updates": self.experiment.expected_updates}
+            values = {name: np.float32(value) for name, value in given.items()}
             self._placed_settings = settings, self.placed(values)
         return self._placed_settings[1]
 

@@ -11,7 +11,10 @@ from srl.extras.bench.rounds import in_turns, repeated
 from srl.extras.bench.train import OutOfTime, PlanSide
 
 QUICK = ["--seconds", "0.1", "--rounds", "1"]
-SMALL = ["--num-envs", "4", "--algorithm.unroll-length", "8", "--algorithm.epochs", "1"]
+SMALL = [
+    *("--num-envs", "8", "--algorithm.unroll-length", "16", "--algorithm.epochs", "2"),
+    *("--algorithm.network.mlp.width", "16"),
+]
 
 
 def lines(capsys, *words):

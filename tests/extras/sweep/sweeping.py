@@ -9,7 +9,7 @@ from srl.system.child_process import program_command
 
 SMALL = (
     *("native:CartPole-v1", "--num-envs", "8", "--algorithm.unroll-length", "16"),
-    *("--algorithm.epochs", "1", "--algorithm.network.mlp.width", "16", "--report-every", "1"),
+    *("--algorithm.epochs", "2", "--algorithm.network.mlp.width", "16", "--report-every", "1"),
 )
 STEPS = 8 * 16  # of an update
 RATE = "--algorithm.learning-rate"

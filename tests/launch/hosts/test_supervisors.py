@@ -22,7 +22,10 @@ from srl.streams.transport.keys import create_keys
 from srl.system.child_process import program_command
 
 SECONDS = 120
-SCHEMAS = ("--num-envs", "16", "--algorithm.unroll-length", "16", "--plan", "decoupled")
+SCHEMAS = (
+    *("--num-envs", "16", "--algorithm.unroll-length", "16", "--plan", "decoupled"),
+    *("--report-every", "1"),
+)
 
 
 AGAIN = ("bash", "-c", f'{slurm._AGAIN}again "$@"', "again")
@@ -130,7 +133,7 @@ def test_workers_of_a_supervisor_that_died_are_started_by_the_next(cluster):
 
 @pytest.mark.slow
 def test_a_supervisor_that_is_stopped_is_given_up_and_goes_on_when_it_continues(cluster):
-    run = cluster("--env-steps", "100_000_000", "--report-every", "1", "--heartbeat-seconds", "120")
+    run = cluster("--env-steps", "100_000_000", "--heartbeat-seconds", "120")
     controller, supervisors = run.serve(), run.supervise_all()
     run.goes_on()
     stopped = supervisors["actors"][0]
@@ -152,7 +155,7 @@ def test_a_supervisor_that_is_stopped_is_given_up_and_goes_on_when_it_continues(
 
 @pytest.mark.slow
 def test_supervisors_leave_a_controller_that_is_stopped_and_come_back(cluster, tmp_path):
-    run, told = cluster("--env-steps", "100_000_000", "--report-every", "1"), tmp_path / "told"
+    run, told = cluster("--env-steps", "100_000_000"), tmp_path / "told"
     with told.open("w") as file:
         controller, supervisors = run.serve(), run.supervise_all(stderr=file)
     run.goes_on()
@@ -172,7 +175,7 @@ def test_supervisors_leave_a_controller_that_is_stopped_and_come_back(cluster, t
 
 @pytest.mark.slow
 def test_processes_that_abort_end_no_run_of_several_hosts(cluster):
-    run = cluster("--env-steps", "100_000_000", "--heartbeat-seconds", "2", "--report-every", "1")
+    run = cluster("--env-steps", "100_000_000", "--heartbeat-seconds", "2")
     controller = run.serve(*AGAIN)
     run.supervise_all(*LASTING)
     run.goes_on()
