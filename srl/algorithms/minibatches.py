@@ -17,7 +17,7 @@ from srl.core.types import Array, Tree
 from srl.dataflow.trace import trace
 
 # Of a batch, where the number of minibatches is left to be chosen.
-MOST_MINIBATCHES, LEAST_SAMPLES = 32, 64
+MOST_MINIBATCHES = 32
 LEAST_SEQUENCES = 8
 
 
@@ -35,14 +35,14 @@ def expect_chunks_fit(config: Any) -> None:
             )
 
 
-def fitting_minibatches(config: Any, num_envs: int) -> int:
-    """Chooses the number of minibatches: the most that leave enough samples in each.
+def fitting_minibatches(config: Any, num_envs: int, samples: int) -> int:
+    """Chooses the number of minibatches: the most that leave so many samples in each.
 
     Without memory they divide the unroll. With memory they have at least `LEAST_SEQUENCES` chunks
     of each slot's step, from slots that as many learners can share: the number depends on no plan.
     """
     length = math.gcd(*(unrolled.length for unrolled in trace(config).unrolls))
-    most = min(MOST_MINIBATCHES, max(num_envs * length // LEAST_SAMPLES, 1))
+    most = min(MOST_MINIBATCHES, max(num_envs * length // samples, 1))
     if not config.network.memory:
         return max(n for n in range(1, most + 1) if length % n == 0)
     chunks, slots = length // (config.chunk or length), max(num_envs // LEAST_SEQUENCES, 1)

@@ -61,7 +61,7 @@ class PPO(Algorithm):
     """Passes of learning through each batch."""
     minibatches: Annotated[int, Range(0)] = 0
     """The number of parts of a batch, each for one gradient step. They divide the steps of each
-    slot as far as chunks allow, and then the slots. 0 chooses up to 32, of 64 steps or more each,
+    slot as far as chunks allow, and then the slots. 0 chooses up to 32, of 128 steps or more each,
     with memory of 8 chunks or more."""
     chunk: Annotated[int, Range(0)] = 0
     """Steps that a network with memory learns from in sequence; 0 takes the whole unroll."""
@@ -101,7 +101,9 @@ class PPO(Algorithm):
 
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the number of minibatches, where that is 0."""
-        return replace(self, minibatches=self.minibatches or fitting_minibatches(self, num_envs))
+        return replace(
+            self, minibatches=self.minibatches or fitting_minibatches(self, num_envs, 128)
+        )
 
     @property
     def instance(self) -> type[PPOInstance]:

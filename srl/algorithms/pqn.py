@@ -78,7 +78,9 @@ class PQN(Algorithm):
 
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the number of minibatches, where that is 0."""
-        return replace(self, minibatches=self.minibatches or fitting_minibatches(self, num_envs))
+        return replace(
+            self, minibatches=self.minibatches or fitting_minibatches(self, num_envs, 64)
+        )
 
     @property
     def instance(self) -> type[PQNInstance]:
