@@ -204,6 +204,8 @@ GATES = (
             f"{_T_MAZE} {length} --env-steps {env_steps} --algorithm {algorithm}{more}",
             0.95,
             "none; without memory 0",
+            lasting=_RISING,
+            evaluated=algorithm in ("pqn", "r2d2"),
         )
         # Actions of PQN and R2D2 are random at times: the best that training could report is 0.95.
         # An unroll of PQN's usual 16 steps would not hold the longer maze, and IMPALA's 20 steps
@@ -211,11 +213,8 @@ GATES = (
         for algorithm, more in (
             ("ppo", " --algorithm.network.memory 32"),
             ("impala", " --algorithm.network.memory 64 --algorithm.network.cell lstm"),
-            (
-                "pqn",
-                f" --algorithm.network.memory 32 --algorithm.unroll-length 32 {_EVALUATED}",
-            ),
-            ("r2d2", f" {_EVALUATED}"),
+            ("pqn", " --algorithm.network.memory 32 --algorithm.unroll-length 32"),
+            ("r2d2", ""),
         )
         for length, env_steps in ((16, 150_000), (30, 200_000))
     ),
