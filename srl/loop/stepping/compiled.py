@@ -22,7 +22,6 @@ from srl.loop.stepping.program_pool import ProgramPool
 from srl.loop.stepping.traced import Interaction, TracedSteps
 from srl.pools import Pool
 
-
 SWAP_STEPS = 8
 """Steps of a program, where newer policies are taken in the middle of an unroll."""
 
