@@ -30,6 +30,7 @@ def instances():
     td3 = TD3(network=network, batch_size=16, samples_per_insert=2.0, **sizes)
     discrete_sac = DiscreteSAC(network=network, batch_size=16, samples_per_insert=2.0, **sizes)
     pqn = {"unroll_length": STEPS, "minibatches": 2, "chunk": 2, "epochs": 2}
+    cut = {**pqn, "chunk": 0}  # whole unrolls, so that minibatches divide the slots
     memory = MLP(width=8, memory=4)
     shared = MLP(width=8, memory=4, shared=True)
     impala = {"unroll_length": STEPS}
@@ -47,7 +48,7 @@ def instances():
         "R2D2": (r2d2.bind(discrete, 10, SLOTS), None),
         "PQN": (PQN(network=network, **pqn).bind(discrete, 10, SLOTS), None),
         "IMPALA": (IMPALA(network=network, **impala).bind(discrete, 10, SLOTS), None),
-        "PQN with memory": (PQN(network=memory, **pqn).bind(discrete, 10, SLOTS), None),
+        "PQN with memory": (PQN(network=memory, **cut).bind(discrete, 10, SLOTS), None),
         "IMPALA with memory": (IMPALA(network=memory, **impala).bind(discrete, 10, SLOTS), None),
         "IMPALA, shared": (IMPALA(network=shared, **impala).bind(discrete, 10, SLOTS), None),
         "APPO, shared": (APPO(network=shared, **pqn).bind(discrete, 10, SLOTS), None),
