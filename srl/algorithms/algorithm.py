@@ -160,11 +160,7 @@ class Algorithm(Settings):
             )
 
     def settled(self, num_envs: int = 64) -> Self:
-        """Gives the settings with a number where one was left to be chosen.
-
-        Args:
-            num_envs: Environments that are stepped together.
-        """
+        """Gives the settings with numbers that were left open, for environments stepped at once."""
         return self
 
     def at_start(self) -> Self:

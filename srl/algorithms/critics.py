@@ -71,10 +71,10 @@ class ActionCritics:
         Returns:
             [S, outputs].
         """
-        asked = outputs[jax.random.permutation(key, self.number)[: self.subset]]
-        least = jnp.argmin(self.form.value(asked), axis=0)
+        drawn = outputs[jax.random.permutation(key, self.number)[: self.subset]]
+        least = jnp.argmin(self.form.value(drawn), axis=0)
         one_hot = jnp.arange(self.subset)[:, None] == least
-        return jnp.sum(jnp.where(one_hot[..., None], asked, 0.0), axis=0)
+        return jnp.sum(jnp.where(one_hot[..., None], drawn, 0.0), axis=0)
 
 
 @dataclass(frozen=True)

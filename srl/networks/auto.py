@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from srl.core.errors import UserError
 from srl.core.spaces import Space
 from srl.networks.cnn import CNN
-from srl.networks.entities import mask_of, named_leaves, sets_without_mask
+from srl.networks.entities import entity_sets, mask_of, named_leaves, sets_without_mask
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
 from srl.networks.network import Network, PolicyAndValue
@@ -31,13 +31,17 @@ class AutoNetwork(Network):
 
     def remarks(self, space: Space) -> list[str]:
         """Names what looks like sets of entities, and is not attended to."""
-        missing, leaves = sets_without_mask(space), named_leaves(space)
-        name = type(self.choose(space)).__name__
-        return [
-            f"the network {name} takes {leaf} {list(leaves[leaf].shape or ())} as one vector: for "
-            f"attention to a set of entities observe their mask, {mask_of(leaf)} "
-            f"{list((leaves[leaf].shape or ())[:1])}"
-            for leaf in missing
+        kind, leaves = type(self.choose(space)), named_leaves(space)
+
+        def line(name: str, way: str) -> str:
+            shape = list(leaves[name].shape or ())
+            return f"the network {kind.__name__} takes {name} {shape} as one vector: {way}"
+
+        masked = () if kind is EntityAttention else entity_sets(space)
+        why, way = "attention does not go with images", "for attention to a set of entities observe"
+        return [line(name, why) for name in masked] + [
+            line(name, f"{way} their mask, {mask_of(name)} {list((leaves[name].shape or ())[:1])}")
+            for name in sets_without_mask(space)
         ]
 
     def choose(self, space: Space) -> Network:

@@ -345,6 +345,16 @@ def test_any_sets_with_masks_are_attended_to():
     assert changed("action_mask", 0) == (False, False)
 
 
+def test_sets_that_are_not_attended_to_are_named():
+    assert not AutoNetwork().remarks(UNITS)
+    with_image = spaces.Dict(units=UNITS["units"], mask_units=UNITS["mask_units"], camera=IMAGE)
+    [line] = AutoNetwork().remarks(with_image)
+    assert line.startswith("the network CNN takes units [4, 5] as one vector: attention does not")
+    misnamed = spaces.Dict(units=UNITS["units"], units_mask=UNITS["mask_units"])
+    [line] = AutoNetwork().remarks(misnamed)
+    assert line.endswith("observe their mask, mask_units [4]")
+
+
 def test_critics_attend_to_the_sets_within_what_they_take():
     both = spaces.Dict(observation=UNITS, action=spaces.Box(-1, 1, (2,)))
     params = jax.eval_shape(AutoNetwork().build(both, 1).init, KEY)

@@ -19,7 +19,7 @@ from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Specs
-from srl.networks import CNN, MLP, EntityAttention, PolicyAndValue
+from srl.networks import CNN, MLP, EntityAttention, PolicyAndValue, SimBa
 from srl.policies.onnx_graph import write_onnx
 from srl.record import array_file
 
@@ -69,10 +69,15 @@ KINDS = {
         {"move/logits", "arm/0/mean", "arm/0/log_std", "arm/1/logits"},
     ),
     "stacked frames": (PPO(network=SMALL, frame_stack=3), VECTOR, CHOICE, {"logits"}),
-    "action values": (DQN(network=SMALL), MIXED, spaces.Discrete(7), {"action_values"}),
+    "dueling distributions": (
+        DQN(network=SMALL, dueling=True, atoms=5),
+        MIXED,
+        spaces.Discrete(7),
+        {"action_values"},
+    ),
     "soft actor-critic": (SAC(network=SMALL), VECTOR, BOUNDED, {"mean", "log_std"}),
     "discrete soft actor-critic": (DiscreteSAC(network=SMALL), VECTOR, CHOICE, {"logits"}),
-    "deterministic policy": (TD3(network=SMALL), VECTOR, BOUNDED, set()),
+    "deterministic policy": (TD3(network=SimBa(8)), VECTOR, BOUNDED, set()),
 }
 
 
