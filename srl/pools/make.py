@@ -173,6 +173,13 @@ def _probed(env: EnvSource) -> Specs | None:
     return probed(env, {}, PROBE_SECONDS)
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Is the process of `probed`, whose socket has the given descriptor."""
+    from srl.pools.probe import answer
+
+    answer(int(arguments[0]), make_pool)
+
+
 def threaded(env: EnvSource) -> bool:
     """Tells if the pool steps this environment on its own threads, so that `threads` applies."""
     return backend_of(env).threaded

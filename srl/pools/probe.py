@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from srl.core.errors import UserError
 from srl.core.types import Specs
+from srl.pools.pool import Pool
 from srl.pools.python.processes.protocol import (
     FAILED,
     READY,
@@ -44,7 +45,7 @@ def probed(source: SimulatorSource, options: dict[str, Any], seconds: float) -> 
     ours.settimeout(seconds)
     with ours, theirs:
         fd = theirs.fileno()
-        with Child("srl.pools.probe", str(fd), pass_fds=(fd,), dies_with_parent=True):
+        with Child("srl.pools.make", str(fd), pass_fds=(fd,), dies_with_parent=True):
             theirs.close()
             try:
                 send_command(ours, CommandKind.SETUP, payload=setup)
@@ -56,11 +57,9 @@ def probed(source: SimulatorSource, options: dict[str, Any], seconds: float) -> 
     return content
 
 
-def main(arguments: Sequence[str]) -> None:
+def answer(descriptor: int, make_pool: Callable[..., Pool]) -> None:
     """Makes what comes from the socket of this descriptor, and sends its specs."""
-    from srl.pools.make import make_pool
-
-    with socket.socket(fileno=int(arguments[0])) as launcher:
+    with socket.socket(fileno=descriptor) as launcher:
         (setup,) = CommandReader(launcher).read(wait=True)
         source, options, num_envs, _ = unpack_setup(setup.payload)
         try:
