@@ -279,10 +279,7 @@ class Instance(ABC):
             )
 
     def adjusted(self, settings: Mapping[str, Array]) -> Self:
-        """Gives the same functions with other values of adjustable settings; traced ones, too.
-
-        `updates` among them is the number of updates in the run.
-        """
+        """Gives the same functions with other settings, `updates` among them; or traced ones."""
         changed = dict(settings)
         updates = changed.pop("updates", self.updates)
         return replace(self, config=replace(self.config, **changed), updates=updates)  # type: ignore[arg-type]

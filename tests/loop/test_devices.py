@@ -17,21 +17,26 @@ from srl.system.child_process import child_command
 from srl.system.gpu_switches import CHOICES, gpu_choice
 
 
-@pytest.mark.parametrize(
-    ("checks", "choices"),
-    [
-        (["one", "all_devices", "fused_native", "fused_in_jax"], ""),
-        pytest.param(["acting_on_cpu"], "act=cpu", id="acts on the CPU for what is elsewhere"),
-    ],
-)
-def test_an_update_leaves_everything_on_its_device_and_in_its_memory(checks, choices):
+@pytest.mark.parametrize("name", ["one", "all_devices", "fused_native", "fused_in_jax"])
+def test_an_update_leaves_everything_on_its_device_and_in_its_memory(name):
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "SRL_GPU": choices,
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
-    command = child_command("srl.extras.bench.gpu_placement", *checks)
+    command = child_command("srl.extras.bench.gpu_placement", name)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_worker_acts_on_the_cpu_for_what_is_learned_elsewhere_if_it_is_chosen():
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "SRL_GPU": "act=cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    }
+    command = child_command("srl.extras.bench.gpu_placement", "acting_on_cpu")
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 
