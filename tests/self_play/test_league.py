@@ -238,7 +238,11 @@ def parameters(trainer):
     return np.concatenate([np.ravel(leaf) for leaf in leaves])
 
 
-@pytest.mark.parametrize("plan", [plans.fused(), plans.threads(1)], ids=lambda plan: plan.name)
+@pytest.mark.parametrize(
+    "plan",
+    [plans.fused(), pytest.param(plans.threads(1), marks=pytest.mark.slow)],
+    ids=lambda plan: plan.name,
+)
 def test_plans_of_one_process_train_as_the_plain_loop_does(start, tmp_path, plan):
     experiment = replace(PAST_GAME, groups=1)
     ours = start(replace(experiment, plan=plan), make_training, tmp_path / "ours")
