@@ -208,9 +208,9 @@ GATES = (
         )
         # Actions of PQN and R2D2 are random at times: the best that training could report is 0.95.
         # Unrolls of 16 and 20 steps, as are usual for PQN and IMPALA, would not hold the longer
-        # maze. IMPALA's few gradient steps suffice for an LSTM, whose outputs are layer-normalised.
+        # maze. LSTMs learn it sooner than GRUs: their outputs are layer-normalised.
         for algorithm, more in (
-            ("ppo", " --algorithm.network.memory 32"),
+            ("ppo", " --algorithm.network.memory 32 --algorithm.network.cell lstm"),
             (
                 "impala",
                 " --algorithm.network.memory 64 --algorithm.network.cell lstm "
