@@ -446,7 +446,7 @@ def test_a_policy_with_memory_gets_as_many_minibatches_as_leave_each_enough_sequ
         6,
         8,
     ]
-    assert PPO(network=network, chunk=8).settled(64).minibatches == 32  # 4 of each slot's chunks
+    assert PPO(network=network, chunk=8).settled(64).minibatches == 16  # 4 of each slot's chunks
     assert PPO(network=network, unroll_length=64, chunk=16).settled(8).minibatches == 4
     assert PPO(network=network, minibatches=2).settled(64).minibatches == 2
     with pytest.raises(UserError, match="a multiple of 8, or leave chunk out"):

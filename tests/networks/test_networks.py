@@ -150,10 +150,12 @@ def test_long_short_term_memory_is_that_of_flax():
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_some_units_remember_from_the_start_what_was_seen_long_ago(cell):
     built = MLP(width=8, memory=16, cell=cell).build(spaces.Box(-1, 1, (3,)), 2)
-    params, going_on = built.init(KEY)["policy"], jnp.zeros((60, 2), bool)
+    policy, params = jax.jit(built.policy), built.init(KEY)["policy"]
     rows = np.zeros((60, 2, 3), np.float32)
     rows[0] = [[1.0], [-1.0]]  # two slots that see the same but for the first row
-    memory = np.asarray(built.policy_memory(params, rows, built.initial_memory(2), going_on))
+    memory = built.initial_memory(2)
+    for row in rows:
+        _, memory = policy(params, row, memory)
     assert np.abs(memory[0] - memory[1]).max() > 1e-3
 
 
