@@ -402,6 +402,7 @@ def test_dicts_with_images_and_masks_are_learned_from(algorithm, observed, actio
         (R2D2(network=MLP()), "the network has no memory"),
         (R2D2(), "needs Discrete actions"),
         (R2D2(sequence=40), "a burn-in and a sequence"),
+        (R2D2(burn_in=5), "burn_in=5, .* multiples of chunk"),
         (TD3(noise=(-1.0, 0.1)), "noise=\\(-1.0, 0.1\\)"),
     ],
     ids=lambda x: type(x).__name__ if isinstance(x, Algorithm) else "",
