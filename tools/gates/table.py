@@ -158,8 +158,8 @@ GATES = (
     Gate(
         "dqn-mountain_car",
         "native:MountainCar-v0 --algorithm dqn --env-steps 300000 --num-envs 8 "
-        "--algorithm.priorities 0.6 --algorithm.n-step 8 --algorithm.samples-per-insert 64 "
-        "--algorithm.learning-rate 1e-3",
+        "--algorithm.priorities 0.6 --algorithm.n-step 8 --algorithm.unroll-length 32 "
+        "--algorithm.samples-per-insert 64 --algorithm.learning-rate 1e-3",
         -120,
         "Zoo -101 at 120,000",
         lasting=_RISING,
