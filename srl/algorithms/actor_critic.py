@@ -121,17 +121,18 @@ class ActorCritic:
         if self.network.shared or not self.network.memory:
             return ()
         memory = self.network.initial_memory(unroll.reward.shape[1])
+        first = jax.tree.map(lambda x: x[0], (unroll.observation, unroll.memory))
         return jax.tree.map(
-            lambda x: jnp.zeros((2, 1, *x.shape), x.dtype),
-            ValueMemory(memory, jax.tree.map(lambda x: x[0], unroll.observation)),
+            lambda x: jnp.zeros((2, 1, *x.shape), x.dtype), ValueMemory(memory, *first)
         )
 
     def value_memory(self, unroll: Unroll, remembered: Tree = ()) -> Tree:
         """Gives the memory that values are computed with from an unroll's first row on, [B, ...].
 
         The value network's own is what it was when the same row was last seen: at the end of the
-        slot's last unroll, or at its start if the unroll is learned from once more. A slot of which
-        an unroll is missing, or that begins anew, remembers nothing.
+        slot's last unroll, or at its start if the unroll is learned from once more. A slot whose
+        policy remembers nothing, or of which an unroll is missing, remembers nothing. Where all
+        rows look alike, a missing unroll goes unnoticed.
 
         Args:
             unroll: Of B slots.
@@ -142,11 +143,13 @@ class ActorCritic:
         memory = self.network.initial_memory(unroll.reward.shape[1])
         if not remembered:
             return memory
-        first = jax.tree.map(lambda x: x[0], unroll.observation)
-        for k in (0, 1):
-            seen, before = jax.tree.map(lambda x, k=k: x[k, 0], remembered)[::-1]
-            memory = where_rows(_equal_rows(seen, first), before, memory)
-        return memory
+        seen, policy = jax.tree.map(lambda x: x[0], (unroll.observation, unroll.memory))
+        start, end = (jax.tree.map(lambda x, k=k: x[k, 0], remembered) for k in (0, 1))
+        nothing = jax.tree.map(jnp.zeros_like, policy)
+        goes_on = _equal_rows(end.observation, seen) & ~_equal_rows(policy, nothing)
+        again = _equal_rows((start.observation, start.policy), (seen, policy))
+        memory = where_rows(goes_on, end.memory, memory)
+        return where_rows(again, start.memory, memory)
 
     def remembered(self, unroll: Unroll, memories: Tree, remembered: Tree) -> Tree:
         """Gives the `ValueMemory` after an unroll; see `value_memory`.
@@ -158,7 +161,7 @@ class ActorCritic:
         """
         if not remembered:
             return remembered
-        rows = ValueMemory(memories, unroll.observation)
+        rows = ValueMemory(memories, unroll.observation, unroll.memory)
         return jax.tree.map(lambda x: jnp.stack([x[:1], x[-1:]]), rows)
 
 
@@ -170,6 +173,7 @@ class ValueMemory(NamedTuple):
 
     memory: Array  # [2, 1, B, units]
     observation: Tree  # [2, 1, B, ...], at these rows
+    policy: Tree  # [2, 1, B, units], the policy's memory before the first and the last chunk
 
 
 def _equal_rows(one: Tree, other: Tree) -> Array:

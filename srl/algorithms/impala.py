@@ -31,7 +31,7 @@ class IMPALA(Algorithm):
     """
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 20
-    """Steps of each unroll, all with one version of the policy."""
+    """Steps of each unroll, with one version of the policy or, with stale data, with several."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=AutoNetwork)

@@ -38,16 +38,17 @@ def expect_chunks_fit(config: Any) -> None:
 def fitting_minibatches(config: Any, num_envs: int, samples: int) -> int:
     """Chooses the number of minibatches: the most that leave so many samples in each.
 
-    Without memory they divide the unroll. With memory they have at least `LEAST_SEQUENCES` chunks
-    of each slot's step, from slots that as many learners can share: the number depends on no plan.
+    Without memory they divide the unroll. With memory each has chunks of `LEAST_SEQUENCES` slots or
+    more, and 2, 4 or 8 learners that can share the environments can share its blocks of slots.
     """
     length = math.gcd(*(unrolled.length for unrolled in trace(config).unrolls))
     most = min(MOST_MINIBATCHES, max(num_envs * length // samples, 1))
     if not config.network.memory:
         return max(n for n in range(1, most + 1) if length % n == 0)
-    chunks, slots = length // (config.chunk or length), max(num_envs // LEAST_SEQUENCES, 1)
+    chunks, most_slots = length // (config.chunk or length), max(num_envs // LEAST_SEQUENCES, 1)
+    shared = num_envs // math.gcd(num_envs, 8)
     shares = ((n, *shares_of(n, chunks)) for n in range(1, most + 1))
-    return max(n for n, _, of_slots in shares if slots % of_slots == 0)
+    return max(n for n, _, slots in shares if slots <= most_slots and shared % slots == 0)
 
 
 def shares_of(parts: int, chunks: int) -> tuple[int, int]:

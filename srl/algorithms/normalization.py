@@ -150,7 +150,9 @@ class ObservationNormalizer:
 
         def rows(name: str) -> Array:
             taken = sets[name].taken if name in sets else None
-            return mask if taken is None else mask[..., None] & (values[taken] > 0.5)
+            if taken is None or not values[taken].shape[-1]:  # a set without places
+                return mask
+            return mask[..., None] & (values[taken] > 0.5)
 
         return {
             name: moments(values[name], rows(name), statistics[name].mean) for name in statistics

@@ -47,7 +47,7 @@ class PPO(Algorithm):
     """
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 32
-    """Steps of each unroll, all with one version of the policy."""
+    """Steps of each unroll, with one version of the policy or, with stale data, with several."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=AutoNetwork)

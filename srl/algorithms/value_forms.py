@@ -144,8 +144,8 @@ def range_remarks(config: Any, report: Mapping[str, Any]) -> list[str]:
     if not any(share > _MUCH for share in shares):
         return []
     low, high = value_form(config).range  # type: ignore[attr-defined]
+    smaller = ", or a smaller algorithm.reward_scale" if config.value_range else ""
     return [
         f"more than {_MUCH:.0%} of targets lie beyond the atoms' returns, {low:g} to {high:g}, and "
-        "are clipped (loss/clipped_targets): give a wider algorithm.value_range, or a smaller "
-        "algorithm.reward_scale"
+        f"are clipped (loss/clipped_targets): give a wider algorithm.value_range{smaller}"
     ]

@@ -12,7 +12,13 @@ from srl.core.spaces import Space
 from srl.core.tree import leaves_of
 from srl.core.types import Array, Tree
 from srl.networks._layers import HIDDEN_SCALE, dense, normal, vectors
-from srl.networks.entities import entity_sets, is_lidar, named_leaves, own_leaves
+from srl.networks.entities import (
+    entity_sets,
+    is_lidar,
+    module_name,
+    named_leaves,
+    own_leaves,
+)
 
 
 class EntityAttentionFeatures(nn.Module):
@@ -40,7 +46,7 @@ class EntityAttentionFeatures(nn.Module):
         entities, masks = [embedded_self[:, None]], [jnp.ones((rows, 1), bool)]
         for name, (seen, taken) in sets.items():
             x = values[name].astype(jnp.float32)
-            embedding = EntityEmbedding(self.width, name=name.replace("/", "_"))
+            embedding = EntityEmbedding(self.width, name=module_name(name))
             entities.append(embedding(own, x))
             mask = taken if self.omniscient else seen
             masks.append(values[mask] > 0.5 if mask else jnp.ones(x.shape[:2], bool))

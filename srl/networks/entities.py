@@ -50,6 +50,13 @@ def entity_sets(space: Space) -> dict[str, EntitySet]:
     return found
 
 
+def module_name(name: str) -> str:
+    """Gives the name of a set's embedding: its own if it is published, else one of no layer."""
+    if name in _PUBLISHED:
+        return name
+    return "set_" + name.replace("_", "__").replace("/", "_")
+
+
 def mask_of(name: str) -> str:
     """Gives the name of a set's mask."""
     parent, slash, key = name.rpartition("/")

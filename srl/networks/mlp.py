@@ -20,7 +20,7 @@ class MLP(Network):
     activation: str = ""
     """Any function of `jax.nn`, such as tanh, relu or silu. By default tanh for policies and relu
     for values: a value of tanh units forgets states that are rare, and then the policy leaves what
-    it has learned (docs/results/ppo.md)."""
+    it has learned (docs/algorithms/ppo.md)."""
     widths: tuple[int, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer, such as 400 300, in place of width and depth."""
     value_widths: tuple[int, ...] = field(default=(), kw_only=True)

@@ -41,17 +41,17 @@ def probed(source: SimulatorSource, options: dict[str, Any], seconds: float) -> 
         setup = pack_setup(source, options, 1, 1)
     except UserError:  # other processes of the run may import it
         return None
-    ours, theirs = socket.socketpair()
-    ours.settimeout(seconds)
-    with ours, theirs:
-        fd = theirs.fileno()
-        with Child("srl.pools.make", str(fd), pass_fds=(fd,), dies_with_parent=True):
-            theirs.close()
-            try:
+    try:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(seconds)
+        with ours, theirs:
+            fd = theirs.fileno()
+            with Child("srl.pools.make", str(fd), pass_fds=(fd,), dies_with_parent=True):
+                theirs.close()
                 send_command(ours, CommandKind.SETUP, payload=setup)
                 kind, content = receive_message(ours)
-            except (EOFError, TimeoutError, ConnectionError):
-                return None
+    except (EOFError, OSError):  # a timeout or a lack of processes among them
+        return None
     if kind == FAILED:
         raise UserError(content)
     return content

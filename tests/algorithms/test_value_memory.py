@@ -64,7 +64,7 @@ def unroll_of(n, slots=slice(None), seed=0):
         truncated=np.zeros_like(ended),
         action=np.zeros(steps, np.int32),
         log_prob=np.zeros(steps, np.float32),
-        memory=np.zeros((1, len(columns), 3), np.float32),
+        memory=np.full((1, len(columns), 3), n, np.float32),  # zeros before the first row of all
         version=np.zeros((STEPS, 1, 2), np.int32),
         slot=columns,
     )
@@ -94,6 +94,17 @@ def test_an_unroll_that_is_learned_from_twice_is_valued_twice_alike():
     twice, again = prepare()(once, unroll_of(1))
     np.testing.assert_array_equal(before, again)
     jax.tree.map(np.testing.assert_array_equal, once, twice)
+
+
+def test_rows_that_look_alike_are_told_apart_by_the_policys_memory():
+    replay, _ = prepare()(instance().empty_replay(unroll_of(0)), unroll_of(0))
+    alike = unroll_of(1)
+    alike.observation[-1] = alike.observation[0]
+    once, before = prepare()(replay, alike)
+    _, again = prepare()(once, alike)
+    np.testing.assert_array_equal(before, again)
+    anew = alike._replace(memory=np.zeros_like(alike.memory))  # as after a reset
+    assert not np.asarray(prepare()(once, anew)[1]).any()
 
 
 def test_a_slot_of_which_an_unroll_is_missing_remembers_nothing():

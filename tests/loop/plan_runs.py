@@ -104,8 +104,8 @@ FILES = {
     "cartpole by C51": _replayed("DQN", f"{_DQN}, atoms=5, dueling=True"),
     "cartpole by DiscreteSAC": _replayed("DiscreteSAC", _BATCHES),
     "cartpole by DQN": _replayed("DQN", _DQN),
-    "cartpole by IMPALA": _by("IMPALA", "unroll_length=16"),
-    "cartpole by PQN with memory": _by("PQN", f"{_MINIBATCHES}, chunk=4", "memory=8"),
+    "cartpole by IMPALA with memory": _by("IMPALA", "unroll_length=16", "memory=8"),
+    "cartpole by PQN with memory": _by("PQN", _MINIBATCHES, "memory=8"),
     "cartpole by R2D2": _replayed(
         "R2D2",
         "chunk=2, burn_in=2, sequence=4, n_step=2, batch_size=16, samples_per_insert=1.0",

@@ -56,7 +56,8 @@ class CompiledGroup(Group):
     """A group whose pool is stepped from inside the program that also acts.
 
     Its steps are those of any other group, up to what the compiler rounds in another way: last bits
-    of log_prob may differ. The policies of an unroll are those with which it began.
+    of log_prob may differ. One program takes all steps of an unroll with the policies with which it
+    began, or `SWAP_STEPS` of them, where newer policies may act in the middle of an unroll.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class CompiledGroup(Group):
             acting: The node `act`.
             unrolls: What becomes of unrolls.
             policy_set: The run's policies.
-            alive: Called before each unroll, whose program is compiled then.
+            alive: Called before each call of a program, which is compiled then.
             programs: Of the worker's groups.
 
         Raises:

@@ -90,13 +90,16 @@ class RemoteEnvironments:
         if gpu_choice("prefetch") == "on":
             learner.meanwhile = self._prefetch
         learner.progress.replicas = endpoints.fragment.replicas
+        algorithm = self.experiment.algorithm
+        remembers = algorithm.learns_state_value and algorithm.network.memory
         self._limiter = StalenessLimiter(
             len(self._numbers),
             self.experiment.max_staleness,
             unrolls=[unrolled.learns for unrolled in graph.unrolls],
             learns=graph.learns,
-            # An opponent stays as long as an episode takes: see `opponent_interval`.
-            fixed=self.experiment.self_play is not None,
+            # An opponent stays as long as an episode takes: see `opponent_interval`. The value's
+            # memory goes on from a slot's unroll to its next one.
+            fixed=self.experiment.self_play is not None or bool(remembers),
         )
         self.sink = SampleSink(
             self._listeners.get("sample") or listen("thread", endpoints.identity, limit_bytes=1),
