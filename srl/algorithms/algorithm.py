@@ -282,7 +282,7 @@ class Instance(ABC):
         """Gives the same functions with other settings, `updates` among them; or traced ones."""
         changed = dict(settings)
         updates = changed.pop("updates", self.updates)
-        return replace(self, config=replace(self.config, **changed), updates=updates)  # type: ignore[arg-type]
+        return replace(self, config=replace(self.config, **changed), updates=updates)
 
     @property
     def chunk(self) -> int:

@@ -4,13 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 from gymnasium import spaces
 
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 from srl.networks import CNN, MLP, AutoNetwork, EntityAttention, SimBa
-from srl.networks._heads import LongShortTermMemory
 from srl.pools import make_pool
 
 KEY = jax.random.key(0)
@@ -122,41 +120,6 @@ def test_a_sequence_is_its_steps_and_memory_starts_anew_after_an_end(network, sp
     np.testing.assert_array_equal(memories[1:][ended[:-1]], 0)
     without, _ = policy(params["policy"], row, built.initial_memory(4))
     assert np.abs(without - expected).max() > 1e-3
-
-
-def test_long_short_term_memory_is_that_of_flax():
-    units, rows = 5, np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32)
-    layer, start = LongShortTermMemory(units), jnp.full((2, 2 * units), 0.3)
-    params = layer.init(KEY, rows, start, jnp.zeros((6, 2), bool))["params"]
-    kernels, biases = (np.split(params["inputs"][x], 4, axis=-1) for x in ("kernel", "bias"))
-    theirs = {}
-    for gate, other, kernel, own in zip(
-        ("input", "forget", "new", "output"), "ifgo", kernels, biases, strict=True
-    ):
-        bias = own + (1.0 if gate == "forget" else 0.0)
-        theirs[f"i{other}"] = {"kernel": kernel}
-        theirs[f"h{other}"] = {"kernel": params[gate], "bias": bias}
-    carry = (start[:, units:], start[:, :units])
-    expected = []
-    for row in rows:
-        carry, output = nn.LSTMCell(units).apply({"params": theirs}, carry, row)
-        expected.append(output)
-    actual, memories = layer.apply({"params": params}, rows, start, jnp.zeros((6, 2), bool))
-    np.testing.assert_allclose(memories[1:, :, :units], expected, atol=1e-6)
-    normalized = nn.LayerNorm().apply({"params": params["LayerNorm_0"]}, jnp.stack(expected))
-    np.testing.assert_allclose(actual, normalized, atol=1e-5)
-
-
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_some_units_remember_from_the_start_what_was_seen_long_ago(cell):
-    built = MLP(width=8, memory=16, cell=cell).build(spaces.Box(-1, 1, (3,)), 2)
-    policy, params = jax.jit(built.policy), built.init(KEY)["policy"]
-    rows = np.zeros((60, 2, 3), np.float32)
-    rows[0] = [[1.0], [-1.0]]  # two slots that see the same but for the first row
-    memory = built.initial_memory(2)
-    for row in rows:
-        _, memory = policy(params, row, memory)
-    assert np.abs(memory[0] - memory[1]).max() > 1e-3
 
 
 def test_the_published_network_of_hide_and_seek_has_its_published_size():
@@ -324,7 +287,7 @@ def test_any_sets_with_masks_are_attended_to():
     built = EntityAttention(width=16).build(UNITS, 5)
     params = built.init(KEY)
     shapes = jax.tree.map(np.shape, params["policy"]["features"])
-    assert shapes["units"]["of_entity"]["kernel"] == (5, 16)
+    assert shapes["set_units"]["of_entity"]["kernel"] == (5, 16)
     assert shapes["self"]["kernel"] == (2 + 3, 16)
     observation = draw(UNITS, (6,))
     observation["mask_units"] = np.tile([1, 0, 1, 0], (6, 1))
@@ -361,12 +324,13 @@ def test_critics_attend_to_the_sets_within_what_they_take():
     both = spaces.Dict(observation=UNITS, action=spaces.Box(-1, 1, (2,)))
     params = jax.eval_shape(AutoNetwork().build(both, 1).init, KEY)
     shapes = jax.tree.map(np.shape, params["value"]["features"])
-    assert shapes["observation_units"]["of_entity"]["kernel"] == (5, 64)
+    assert shapes["set_observation_units"]["of_entity"]["kernel"] == (5, 64)
     assert shapes["self"]["kernel"] == (2 + 2 + 3, 64)
 
 
-def test_an_agent_without_numbers_attends_too():
-    space = spaces.Dict(units=UNITS["units"], mask_units=UNITS["mask_units"])
+@pytest.mark.parametrize("name", ["units", "self", "after_pooling"])
+def test_an_agent_without_numbers_attends_too_whatever_the_name_of_its_set(name):
+    space = spaces.Dict({name: UNITS["units"], f"mask_{name}": UNITS["mask_units"]})
     built = EntityAttention(width=8, heads=2).build(space, 3)
     assert built.policy(built.init(KEY)["policy"], draw(space, (2,)))[0].shape == (2, 3)
 
