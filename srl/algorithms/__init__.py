@@ -12,11 +12,12 @@ from srl.algorithms.impala import IMPALA
 from srl.algorithms.ppo import PPO
 from srl.algorithms.pqn import PQN
 from srl.algorithms.r2d2 import R2D2
+from srl.algorithms.reppo import REPPO
 from srl.algorithms.sac import SAC
 from srl.algorithms.td3 import TD3
 
 ALGORITHMS: tuple[type[Algorithm], ...] = (
-    *(PPO, APPO, IMPALA),
+    *(PPO, APPO, IMPALA, REPPO),
     *(PQN, DQN, R2D2),
     *(SAC, DiscreteSAC, TD3),
 )
@@ -30,6 +31,7 @@ __all__ = [
     "PPO",
     "PQN",
     "R2D2",
+    "REPPO",
     "SAC",
     "TD3",
     "ActorCritic",

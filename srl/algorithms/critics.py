@@ -115,6 +115,15 @@ def expect_critics_fit(config: Any) -> None:
         )
 
 
+def expect_no_memory(config: Any) -> None:
+    """Raises UserError where the network has memory."""
+    if config.network.memory:
+        raise UserError(
+            f"{type(config).__name__} learns from single transitions, and the network has memory: "
+            "take R2D2 or PQN for discrete actions, PPO for others"
+        )
+
+
 def _stacked(init: Callable[[Array], Tree], key: Array, number: int) -> Tree:
     drawn = [init(key) for key in jax.random.split(key, number)]
     return jax.tree.map(lambda *x: jnp.stack(x), *drawn)

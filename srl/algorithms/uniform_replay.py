@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from srl.algorithms.critics import expect_no_memory
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.replay import Draws, Replay, Transitions, empty, insert, transitions
 from srl.algorithms.replay_ratio import ReplayRatio
@@ -118,8 +119,4 @@ def expect_transitions_fit(config: Any) -> None:
             f"{name} with n_step={config.n_step} and unroll_length={config.unroll_length}: a "
             "transition lies within an unroll; give longer unrolls"
         )
-    if config.network.memory:
-        raise UserError(
-            f"{name} learns from single transitions, and the network has memory: take R2D2 or "
-            "PQN for discrete actions, PPO for others"
-        )
+    expect_no_memory(config)

@@ -1,11 +1,13 @@
 """The form in which a network gives values: the mean of returns, or their distribution.
 
 Distributions are C51's (Bellemare et al., 2017, https://arxiv.org/abs/1707.06887): probabilities of
-returns at even distances, the atoms.
+returns at even distances, the atoms. HL-Gauss (Farebrother et al., 2024,
+https://arxiv.org/abs/2403.03950) learns such probabilities of one number.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,6 +112,37 @@ class Atoms:
         return reward[..., None] + discount[..., None] * self.returns
 
 
+@dataclass(frozen=True)
+class HLGauss(Atoms):
+    """A number, as the probabilities of a normal distribution around it."""
+
+    def target(self, reward: Array, discount: Array, last: Array) -> Array:
+        """Gives the probabilities of targets, whose mean is clipped to the atoms, [S, size]."""
+        return self.probabilities(reward + discount * self.value(last))
+
+    def probabilities(self, value: Array) -> Array:
+        """Gives the mass near each atom of a normal distribution: values [...] to [..., size].
+
+        Its deviation is three quarters of the atoms' distance, as in the paper.
+        """
+        (low, high), most = self.range, self.size - 1
+        place = (value.clip(low, high) - low) / (high - low) * most
+        edges = np.arange(self.size + 1, dtype=np.float32) - 0.5
+        below = jax.scipy.special.erf((edges - place[..., None]) / (math.sqrt(2) * _DEVIATION))
+        # Rounding may make neighbours fall.
+        return jnp.maximum(jnp.diff(below), 0.0) / (below[..., -1:] - below[..., :1])
+
+    def beyond(self, value: Array) -> Metrics:
+        """Gives which values [...] are clipped to the range."""
+        low, high = self.range
+        return {_CLIPPED: (value < low) | (value > high)}
+
+    def metrics(self, reward: Array, discount: Array, last: Array) -> Metrics:
+        """Gives which targets are clipped to the range, [S]."""
+        return self.beyond(reward + discount * self.value(last))
+
+
+_DEVIATION = 0.75
 _CLIPPED, _MUCH = "clipped_targets", 0.05
 
 
@@ -118,12 +151,15 @@ def value_form(config: Any) -> ValueForm:
 
     Without a range it is that of all returns of rewards from -1 to 1.
     """
-    if config.atoms == 1:
-        return Mean()
+    return Mean() if config.atoms == 1 else Atoms(config.atoms, value_range(config))
+
+
+def value_range(config: Any) -> tuple[float, float]:
+    """Gives the setting `value_range`, or that of all returns of rewards from -1 to 1."""
     if config.value_range is not None:
-        return Atoms(config.atoms, config.value_range)
+        return config.value_range
     most = config.reward_scale / (1 - config.discount)
-    return Atoms(config.atoms, (-most, most))
+    return -most, most
 
 
 def expect_range_fits(config: Any) -> None:
@@ -143,7 +179,7 @@ def range_remarks(config: Any, report: Mapping[str, Any]) -> list[str]:
     shares = [x for name, x in report.items() if name.rpartition("/")[2] == _CLIPPED]
     if not any(share > _MUCH for share in shares):
         return []
-    low, high = value_form(config).range  # type: ignore[attr-defined]
+    low, high = value_range(config)
     smaller = ", or a smaller algorithm.reward_scale" if config.value_range else ""
     return [
         f"more than {_MUCH:.0%} of targets lie beyond the atoms' returns, {low:g} to {high:g}, and "

@@ -10,7 +10,7 @@ from drawn_unrolls import SLOTS, STEPS, parts
 from drawn_unrolls import unroll_of as drawn
 from gymnasium import spaces
 
-from srl.algorithms import APPO, DQN, IMPALA, PQN, R2D2, SAC, TD3, DiscreteSAC
+from srl.algorithms import APPO, DQN, IMPALA, PQN, R2D2, REPPO, SAC, TD3, DiscreteSAC
 from srl.core.errors import UserError
 from srl.core.types import Specs
 from srl.networks import MLP
@@ -34,6 +34,7 @@ def instances():
     memory = MLP(width=8, memory=4)
     shared = MLP(width=8, memory=4, shared=True)
     impala = {"unroll_length": STEPS}
+    reppo = REPPO(network=network, unroll_length=STEPS, epochs=2, minibatches=8, atoms=5)
     r2d2 = R2D2(network=memory, batch_size=8, chunk=1, burn_in=1, sequence=2, n_step=2, **sizes)
     return {
         "DQN": (q.bind(discrete, 10, SLOTS), None),
@@ -48,6 +49,7 @@ def instances():
         "R2D2": (r2d2.bind(discrete, 10, SLOTS), None),
         "PQN": (PQN(network=network, **pqn).bind(discrete, 10, SLOTS), None),
         "IMPALA": (IMPALA(network=network, **impala).bind(discrete, 10, SLOTS), None),
+        "REPPO": (reppo.bind(continuous, 10, SLOTS), 2),
         "PQN with memory": (PQN(network=memory, **cut).bind(discrete, 10, SLOTS), None),
         "IMPALA with memory": (IMPALA(network=memory, **impala).bind(discrete, 10, SLOTS), None),
         "IMPALA, shared": (IMPALA(network=shared, **impala).bind(discrete, 10, SLOTS), None),
@@ -150,6 +152,9 @@ def test_actions_of_sac_are_within_the_bounds_of_their_space():
         (SAC(), spaces.Box(-np.inf, np.inf, (2,), np.float32), "draws actions within bounds"),
         (SAC(subset=3), spaces.Box(-1, 1, (2,), np.float32), "subset=3 of critics=2"),
         (DQN(n_step=9), spaces.Discrete(2), "n_step=9 and unroll_length=8"),
+        (REPPO(), spaces.Discrete(2), "draws actions within bounds"),
+        (REPPO(network=MLP(memory=4)), spaces.Box(-1, 1, (2,), np.float32), "has memory"),
+        (REPPO(discount=1.0), spaces.Box(-1, 1, (2,), np.float32), "give value_range"),
         (SAC(network=MLP(memory=4)), spaces.Box(-1, 1, (2,), np.float32), "has memory"),
         (SAC(network=MLP(shared=True)), spaces.Box(-1, 1, (2,), np.float32), "could share layers"),
         (PQN(network=MLP(shared=True)), spaces.Discrete(2), "could share layers"),

@@ -116,6 +116,9 @@ FILES = {
     ),
     "corridor in JAX": _CARTPOLE.replace("native:CartPole-v1", "jax:corridor:Corridor"),
     "pendulum by REDQ": _swung("SAC", f"{_BATCHES}, critics=3, subset=2"),
+    "pendulum by REPPO": _by("REPPO", f"{_MINIBATCHES}, atoms=5, reward_scale=0.05").replace(
+        "CartPole", "Pendulum"
+    ),
     "pendulum by SAC": _swung("SAC", _BATCHES),
     "pendulum by TD3": _swung("TD3", _BATCHES),
     "trees of actions": _CARTPOLE.replace("native:CartPole-v1", "jax:hybrid:HybridInJax"),

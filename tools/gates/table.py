@@ -65,6 +65,7 @@ _APART = "--plan decoupled --max-staleness"
 _NO_VELOCITIES = "native:CartPole-v1 --env.hide-velocities true --env-steps 300000"
 _T_MAZE = "jax:srl.envs.t_maze:TMaze --num-envs 32 --env.length"
 _REPLAYED = "--num-envs 8 --algorithm.warm-up {} --algorithm.samples-per-insert 64"
+_TENTH = "--algorithm.reward-scale 0.1 --algorithm.value-range"
 _RISING = 0.75  # of the threshold, where returns still rise in the last third
 _FEW_MINIBATCHES = "--algorithm.minibatches 8 --algorithm.gae-lambda 0.9"
 
@@ -134,6 +135,22 @@ GATES = (
             "appo",
         )
         for bound in (0, 4, "none")
+    ),
+    # REPPO's critic needs a range of returns.
+    Gate(
+        "reppo-pendulum",
+        f"native:Pendulum-v1 --algorithm reppo --env-steps 300000 {_TENTH} -170 20",
+        -250,
+        "none; PPO of the Zoo -172",
+        evaluated=True,
+    ),
+    Gate(
+        "reppo-half_cheetah",
+        f"native:HalfCheetah-v5 --algorithm reppo --env-steps 1000000 {_TENTH} -30 150",
+        4000,
+        "none; PPO of Tianshou 5,784",
+        lasting=_RISING,
+        evaluated=True,
     ),
     Gate("pqn-cartpole", f"{_CARTPOLE} --algorithm pqn", 475, "CleanRL 495 ± 7", seeds=10),
     Gate(
