@@ -3,7 +3,7 @@
 An algorithm outside srl, which docs/write_an_algorithm.md explains.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from srl.algorithms.returns import generalized_advantages, valid_rows
 from srl.core.lazy import jax, jnp, optax
 from srl.core.settings import Range
 from srl.core.types import Policy
+from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Reinforce(Algorithm):
 
     learning_rate: Annotated[float, Range(0.0)] = 1e-2
     """Step size of Adam."""
+    network: Network = field(default_factory=lambda: AutoNetwork(MLP(activation="tanh")))
+    """Networks of the policy and of the baseline; tanh units learn large returns sooner."""
 
     @property
     def instance(self):

@@ -79,7 +79,7 @@ def test_an_environment_id_gives_a_default_experiment(tmp_path, monkeypatch):
     expected = Experiment(
         name="CartPole-v1",
         env="CartPole-v1",
-        algorithm=PPO(minibatches=32),
+        algorithm=PPO(minibatches=16),
         plan=plans.replicated(1),
     )
     assert load("CartPole-v1") == expected
@@ -92,7 +92,7 @@ def test_overrides_reach_every_level_and_keep_types(file):
     words += " --env.scenario full --env.no-lidar --policies.hider* same --updates 5 --env.speed 2"
     experiment = load(file, *words.split())
     assert experiment.num_envs == 32
-    assert experiment.algorithm == PPO(learning_rate=3e-4, network=MLP(width=8), minibatches=16)
+    assert experiment.algorithm == PPO(learning_rate=3e-4, network=MLP(width=8), minibatches=8)
     assert (experiment.env.scenario, experiment.env.lidar) == ("full", False)
     assert isinstance(experiment.env.speed, float)
     assert experiment.policies == {"hider*": "same", "seeker*": "seekers"}

@@ -19,7 +19,7 @@ from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import NotNegative, Range, ZeroToOne
 from srl.core.types import Array, Metrics, Policy, Tree, Unroll
-from srl.networks import AutoNetwork, Network
+from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,9 @@ class IMPALA(Algorithm):
     """Steps of each unroll, with one version of the policy or, with stale data, with several."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
-    network: Network = field(default_factory=AutoNetwork)
-    """Network of the policy and of the value; the observation decides the default."""
+    network: Network = field(default_factory=lambda: AutoNetwork(MLP(activation="tanh")))
+    """Network of the policy and of the value; the observation decides the default. Values that are
+    not standardised are learned sooner by tanh units."""
     normalize_observations: bool = True
     """Standardise observations by running statistics."""
     initial_log_std: Annotated[float, Range(-10.0, 10.0)] = -0.5

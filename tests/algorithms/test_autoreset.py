@@ -12,7 +12,7 @@ from srl.networks import MLP
 from srl.pools import make_pool
 
 CONFIG = PPO(
-    network=MLP(width=8),
+    network=MLP(width=8, activation="tanh"),
     unroll_length=16,
     discount=0.9,
     epochs=4,

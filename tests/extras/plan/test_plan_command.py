@@ -84,8 +84,8 @@ def test_what_each_fragment_holds_is_told_with_its_size(capsys, priorities):
     assert set(drawn.held(learners)) == {"state", "replay"}
     # In 100 unrolls of 8 steps and one more row, of 64 slots: the observation, the reward and two
     # flags of a row, the action of a step, which unroll it is and, where they are drawn by
-    # priority, that of a transition of three steps.
-    whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * 4 + 4 + bool(priorities) * 6 * 4)
+    # priority, that of the transition from each step on.
+    whole = 100 * 64 * (9 * (16 + 4 + 2) + 8 * 4 + 4 + bool(priorities) * 8 * 4)
     assert drawn.held(learners)["replay"] == whole // learners.replicas
     assert any("replay of" in text for text in texts(picture(drawn)) if text)
     told = shown(capsys, ENV, *words, "inline")
