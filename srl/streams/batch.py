@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,35 +29,20 @@ class Batch(NamedTuple):
     version: Array  # int32 [T, G, 2], the (epoch, n) that acted
     advice: Tree = ()  # [T, B, ...], of a teacher where there is one
 
-    def write_rows(
-        self,
-        first: int,
-        timesteps: Timestep,
-        decision: Decision,
-        memory: Tree,
-        version: np.ndarray,
+    def write_unroll(
+        self, timesteps: Timestep, decision: Decision, memory: Tree, version: np.ndarray
     ) -> None:
-        """Writes consecutive rows of one group's unroll, and the timestep after them.
+        """Writes all of one group's unroll.
 
         Args:
-            first: Which row they begin with.
-            timesteps: [t + 1, ...]
-            decision: [t, b, ...]
-            memory: [m, b, ...], at the first step of each chunk that begins in them; where none
-                does, it is not looked at.
+            timesteps: [T + 1, ...]
+            decision: [T, b, ...]
+            memory: [T / chunk, b, ...], see above.
             version: int32 [2], that acted.
         """
-        rows = len(decision.log_prob)
-        part = slice(first, first + rows)
-        at = partial(map_tree, lambda x: x[part])
-        after = map_tree(lambda x: x[first : first + rows + 1], self.timesteps)
-        given = timesteps, decision.action, decision.log_prob, decision.advice
-        copy_tree(given, (after, at(self.action), self.log_prob[part], at(self.advice)))
-        self.version[part] = version
-        for new, kept in zip(leaves_of(memory), leaves_of(self.memory), strict=True):
-            chunk = len(self.log_prob) // len(kept)
-            if first % chunk == 0:
-                kept[first // chunk :][: len(new)] = new
+        given = timesteps, decision.action, decision.log_prob, memory, decision.advice
+        copy_tree(given, (self.timesteps, self.action, self.log_prob, self.memory, self.advice))
+        self.version[:] = version
 
     def columns(self, position: int, positions: int) -> Batch:
         """The part of one group."""

@@ -59,7 +59,7 @@ class LocalActing:
             swaps: Whether newer parameters are taken in the middle of an unroll, too.
         """
         agents = len(policy_set.specs.agents)
-        self._policy_set, self._newest, self.swaps = policy_set, newest, swaps
+        self._policy_set, self._newest, self._swaps = policy_set, newest, swaps
         self._num_envs = len(envs)
         self._cpu = acting_cpu()
         self._to_host = to_host()
@@ -97,14 +97,10 @@ class LocalActing:
         """Begins an unroll, in which no older version may act."""
         self._take(oldest_version)
 
-    def refresh(self) -> None:
-        """Takes newer policies in the middle of an unroll, where that is allowed."""
-        if self.swaps:
-            self._take((0, 0))
-
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
         """Decides for the slots; see `Acting`."""
-        self.refresh()
+        if self._swaps:
+            self._take((0, 0))
         with self._where():
             if clock != self._clock_is:
                 self._clock, self._clock_is = jnp.asarray(clock, jnp.uint32), clock

@@ -1,4 +1,4 @@
-"""Groups whose unrolls are compiled: one call of a program takes many steps."""
+"""Groups whose unrolls are compiled: one call of a program takes all steps of one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from srl.loop.stepping.group import Group, Unrolls
 from srl.loop.stepping.program_pool import ProgramPool
 from srl.loop.stepping.traced import Interaction, TracedSteps
 from srl.pools import Pool
-
-SWAP_STEPS = 8
-"""Steps of a program, where newer policies are taken in the middle of an unroll."""
 
 
 class UnrollPrograms:
@@ -56,8 +53,7 @@ class CompiledGroup(Group):
     """A group whose pool is stepped from inside the program that also acts.
 
     Its steps are those of any other group, up to what the compiler rounds in another way: last bits
-    of log_prob may differ. One program takes all steps of an unroll with the policies with which it
-    began, or `SWAP_STEPS` of them, where newer policies may act in the middle of an unroll.
+    of log_prob may differ. The policies of an unroll are those with which it began.
     """
 
     def __init__(
@@ -78,7 +74,7 @@ class CompiledGroup(Group):
             acting: The node `act`.
             unrolls: What becomes of unrolls.
             policy_set: The run's policies.
-            alive: Called before each call of a program, which is compiled then.
+            alive: Called before each unroll, whose program is compiled then.
             programs: Of the worker's groups.
 
         Raises:
@@ -131,17 +127,15 @@ class CompiledGroup(Group):
         assert self._traced is not None
         return self._traced.collect(timestep, decision)
 
-    def _compiled(
-        self, interact: Interact, length: int, chunk: int, operands: tuple[Any, ...]
-    ) -> Any:
-        """The program that takes so many steps, and keeps the memory at chunks' first ones."""
+    def _compiled(self, interact: Interact, length: int, operands: tuple[Any, ...]) -> Any:
+        """The program that takes an unroll of so many steps."""
 
         def take(now: Interaction, policies: Any, key: Any, slots: Any) -> Any:
             steps = self._environments.xla
             self._policies = policies
             self._traced = traced = TracedSteps(self._policy_set, steps, key, slots, now)
             try:
-                unroll = traced.unroll(interact, length, chunk=min(chunk, length))
+                unroll = traced.unroll(interact, length)
             finally:
                 self._traced = self._policies = None
             return traced.now, unroll
@@ -149,37 +143,20 @@ class CompiledGroup(Group):
         return jax.jit(take, donate_argnums=0).lower(*operands).compile()
 
     def _take(self, interact: Interact, length: int, number: int) -> None:
-        """Takes an unroll by one call or more, and copies it to its destination."""
+        """Takes an unroll by one call, and copies it to its destination."""
         columns, environments = self._destination.columns, self._environments
         assert columns is not None, "rules: what is compiled collects its own steps"
-        chunk = self._policy_set.chunk_of(length)
-        steps = steps_of_program(length, chunk) if self._local.swaps else length
+        if self._local.policies is not self._given:
+            self._given = self._local.policies
+            self._placed = environments.placed(self._given)
+        operands = environments.now, self._placed, self._local.key, self._local.slots
+        program = self._programs.get(number, lambda: self._compiled(interact, length, operands))
         before = time.perf_counter()
-        for first in range(0, length, steps):
-            if first:
-                self._local.refresh()
-            if self._local.policies is not self._given:
-                self._given = self._local.policies
-                self._placed = environments.placed(self._given)
-            operands = environments.now, self._placed, self._local.key, self._local.slots
-            compiled = partial(self._compiled, interact, steps, chunk, operands)
-            program = self._programs.get(number, compiled)
-            self._alive()
-            self.doing = "step"
-            with environments.errors():
-                environments.now, rows = program(*operands)
-                rows = jax.tree.map(np.asarray, rows)
-            columns.write_rows(first, *rows, version=self._local.version)
-            self.doing = ""
+        self._alive()
+        self.doing = "step"
+        with environments.errors():
+            environments.now, unroll = program(*operands)
+            unroll = jax.tree.map(np.asarray, unroll)
+        columns.write_unroll(*unroll, version=self._local.version)
+        self.doing = ""
         self._seconds["unroll"] += time.perf_counter() - before
-
-
-def steps_of_program(length: int, chunk: int) -> int:
-    """Gives the steps that a program takes, of an unroll into which newer policies are swapped.
-
-    Args:
-        length: Of the unroll.
-        chunk: Steps between two memories that the unroll keeps.
-    """
-    fits = length % SWAP_STEPS == 0 and (chunk % SWAP_STEPS == 0 or SWAP_STEPS % chunk == 0)
-    return SWAP_STEPS if fits else length

@@ -74,11 +74,7 @@ class TracedSteps:
         return timestep, decision._replace(memory=())
 
     def unroll(
-        self,
-        interact: Interact,
-        length: int,
-        begin: Callable[[], None] = lambda: None,
-        chunk: int | None = None,
+        self, interact: Interact, length: int, begin: Callable[[], None] = lambda: None
     ) -> TracedUnroll:
         """Traces a step once, for a loop of the compiler's.
 
@@ -86,8 +82,6 @@ class TracedSteps:
             interact: Takes one step, by the calls above.
             length: Steps.
             begin: Called before the step is traced.
-            chunk: Steps between two memories that are kept, by default as unrolls of this length
-                have them.
         """
 
         def step(now: Interaction, _: None) -> tuple[Interaction, Any]:
@@ -96,12 +90,12 @@ class TracedSteps:
             timestep, memory, row = interact(now.timestep, now.memory)
             return self.now._replace(timestep=timestep, memory=memory), row
 
-        def kept(now: Interaction, _: None) -> tuple[Interaction, Any]:
+        def chunk(now: Interaction, _: None) -> tuple[Interaction, Any]:
             following, rows = jax.lax.scan(step, now, None, steps)
             return following, (now.memory, rows)
 
-        steps = chunk or self._policy_set.chunk_of(length)
-        self.now, (memory, rows) = jax.lax.scan(kept, self.now, None, length // steps)
+        steps = self._policy_set.chunk_of(length)
+        self.now, (memory, rows) = jax.lax.scan(chunk, self.now, None, length // steps)
         rows, decision = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
         timesteps = jax.tree.map(
             lambda x, last: jnp.concatenate([x, last[None]]), rows, self.now.timestep

@@ -16,7 +16,7 @@ from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published
 from srl.loop.binding import run_key
 from srl.loop.learning.learner import Learner
-from srl.loop.stepping.compiled import CompiledGroup, UnrollPrograms, steps_of_program
+from srl.loop.stepping.compiled import CompiledGroup, UnrollPrograms
 from srl.loop.stepping.environments import make_group
 from srl.loop.stepping.group import Group
 from srl.loop.stepping.unrolls import OwnUnrolls
@@ -179,35 +179,6 @@ def test_unrolls_are_the_same_bits_by_steps_and_compiled(alone):
             each.publish(n)
         assert_same(one.run_pass(), other.run_pass())
     assert_same(one.group.state(), other.group.state())
-
-
-def test_newer_parameters_act_in_the_middle_of_a_compiled_unroll_where_they_may(alone):
-    group, whole = (alone(program="24:1", compiled=True, swaps=swaps) for swaps in (True, False))
-    by_steps = alone(program="24:1")
-    for each in (group, whole, by_steps):
-        each.run_pass()
-    for each in (group, whole):
-        each.publish_at = {each.steps + 1: 1}  # as the second program of a swapped unroll begins
-    unrolls = [each.run_pass()[0] for each in (group, whole, by_steps)]
-    assert [unroll.version[:, 0, 1].tolist() for unroll in unrolls] == [
-        16 * [0] + 8 * [1],
-        24 * [0],
-        24 * [0],
-    ]
-    assert_same(unrolls[1], unrolls[2])
-    swapped, _, old = (map_tree(lambda x: x[:16], unroll._replace(memory=())) for unroll in unrolls)
-    assert_same(swapped, old)
-    swapped, _, old = (map_tree(lambda x: x[:5], unroll.memory) for unroll in unrolls)
-    assert_same(swapped, old)
-    assert (unrolls[0].log_prob[16:] != unrolls[2].log_prob[16:]).any()
-
-
-@pytest.mark.parametrize(
-    ("length", "chunk", "steps"),
-    [(32, 32, 8), (32, 16, 8), (32, 4, 8), (12, 12, 12), (24, 12, 24), (4, 4, 4), (20, 20, 20)],
-)
-def test_programs_that_swap_take_eight_steps_where_chunks_allow_it(length, chunk, steps):
-    assert steps_of_program(length, chunk) == steps
 
 
 def test_a_compiled_group_goes_on_by_steps_and_back(alone):
