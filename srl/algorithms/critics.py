@@ -71,7 +71,7 @@ class ActionCritics:
         Returns:
             [S, outputs].
         """
-        drawn = outputs[jax.random.permutation(key, self.number)[: self.subset]]
+        drawn = _drawn(outputs, key, self.subset)
         least = jnp.argmin(self.form.value(drawn), axis=0)
         one_hot = jnp.arange(self.subset)[:, None] == least
         return jnp.sum(jnp.where(one_hot[..., None], drawn, 0.0), axis=0)
@@ -97,7 +97,12 @@ class ChoiceCritics:
 
 def min_of_subset(values: Array, key: Array, subset: int) -> Array:
     """Gives the least value by a random subset of the critics: [critics, ...] to [...]."""
-    return jnp.min(values[jax.random.permutation(key, len(values))[:subset]], axis=0)
+    return jnp.min(_drawn(values, key, subset), axis=0)
+
+
+def _drawn(of_critics: Array, key: Array, subset: int) -> Array:
+    """Draws a random subset of the critics: [critics, ...] to [subset, ...]."""
+    return of_critics[jax.random.permutation(key, len(of_critics))[:subset]]
 
 
 def step_key(state: Any, step: Array) -> Array:

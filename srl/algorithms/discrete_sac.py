@@ -19,14 +19,14 @@ from srl.algorithms.distributions import (
     action_mask,
     any_allowed,
 )
-from srl.algorithms.gradient_descent import Descent, descend, gradient_sums, polyak, where
+from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import ObservationNormalizer, Statistics
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
 from srl.algorithms.value_heads import chosen
 from srl.core.errors import UserError
-from srl.core.lazy import jax, jnp, optax
+from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
 from srl.core.spaces import spaces
@@ -171,9 +171,9 @@ class DiscreteSACInstance(Instance):
         return ChoiceCritics(self.actor.network, self.normalizer, self.config.critics)
 
     @property
-    def adam(self) -> Descent:
-        """Adam, of which each of the networks has a state."""
-        return Descent(optax.scale_by_adam())
+    def descents(self) -> dict[str, Descent]:
+        """The optimizers of the networks and of the temperature."""
+        return dict.fromkeys(("actor", "critics", "log_temperature"), adam())
 
     @cached_property
     def ratio(self) -> ReplayRatio:
@@ -201,7 +201,7 @@ class DiscreteSACInstance(Instance):
         }
         return DiscreteSACState(
             params=params,
-            optimizer={name: self.adam.init(x) for name, x in params.items()},
+            optimizer={name: self.descents[name].init(x) for name, x in params.items()},
             key=jax.random.key_data(learning_key),
             n=jnp.zeros((), jnp.int32),
             observations=self.normalizer.init(),
@@ -302,7 +302,7 @@ class DiscreteSACInstance(Instance):
             "actor": config.learning_rate,
             "log_temperature": config.temperature_learning_rate,
         }
-        moved, optimizer, metrics = descend(dict.fromkeys(params, self.adam), state, sums, rates)
+        moved, optimizer, metrics = descend(self.descents, state, sums, rates)
         moves = self.ratio.every(config.target_period, state.n, step)
         tau = jnp.where(moves, config.target_rate, 0.0)
         targets = polyak(moved["critics"], state.targets, tau)

@@ -46,7 +46,7 @@ def fitting_minibatches(config: Any, num_envs: int, samples: int) -> int:
     if not config.network.memory:
         return max(n for n in range(1, most + 1) if length % n == 0)
     chunks, most_slots = length // (config.chunk or length), max(num_envs // LEAST_SEQUENCES, 1)
-    shared = num_envs // math.gcd(num_envs, 8)
+    shared = num_envs // math.gcd(num_envs, LEAST_SEQUENCES)
     shares = ((n, *shares_of(n, chunks)) for n in range(1, most + 1))
     return max(n for n, _, slots in shares if slots <= most_slots and shared % slots == 0)
 

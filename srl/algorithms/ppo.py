@@ -352,8 +352,8 @@ class PPOInstance(Instance):
 def adapted(scale: Array, kl: Array, desired: float) -> Array:
     """Gives the factor on the learning rate after an update with this KL divergence, float32 [].
 
-    The rule of robot simulators' PPO (Rudin et al., 2021, https://arxiv.org/abs/2109.11978, table
-    of appendix A.7), once an update: it keeps within a thirtieth and thirty times the setting.
+    The rule of robot simulators' PPO (Rudin et al., 2021, https://arxiv.org/abs/2109.11978), once
+    an update: it keeps within a thirtieth and thirty times the setting.
     """
     factor = jnp.where(kl > 2 * desired, 1 / 1.5, jnp.where(kl < desired / 2, 1.5, 1.0))
     return jnp.clip(scale * factor, 1 / 30, 30.0)

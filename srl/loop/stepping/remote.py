@@ -90,8 +90,8 @@ class RemoteEnvironments:
         if gpu_choice("prefetch") == "on":
             learner.meanwhile = self._prefetch
         learner.progress.replicas = endpoints.fragment.replicas
-        algorithm = self.experiment.algorithm
-        remembers = algorithm.learns_state_value and algorithm.network.memory
+        algorithm, network = self.experiment.algorithm, self.experiment.algorithm.network
+        remembers = algorithm.learns_state_value and network.memory and not network.shared
         self._limiter = StalenessLimiter(
             len(self._numbers),
             self.experiment.max_staleness,
