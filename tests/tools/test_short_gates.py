@@ -15,11 +15,10 @@ from tools.gates.table import gates_named
 
 @pytest.fixture
 def learned(tmp_path, capfd, monkeypatch):
-    """Expects that a gate is passed under a plan, with seed 0: one may fall further than ten do."""
+    """Expects that a gate is passed under a plan, with seed 0."""
 
     def expect(gate, plan):
-        one = replace(gate, lasting=min(gate.lasting, 0.5))
-        monkeypatch.setattr(table, "GATES", (one,))
+        monkeypatch.setattr(table, "GATES", (gate,))
         words = ["--seeds", "0", "--plan", plan, "--runs", str(tmp_path), "--json"]
         code = main([gate.name, *words])
         row = json.loads(capfd.readouterr().out)
