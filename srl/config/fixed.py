@@ -1,6 +1,7 @@
-"""Fixed policies: agents that the policy of another run plays, which learns no more.
+"""Policies of other runs, which learn no more: they play agents, teach, or give first parameters.
 
     experiment = Experiment(..., policies={"seeker*": Fixed("runs/seekers"), "hider*": "hiders"})
+    experiment = Experiment(..., teacher="runs/large:best", init_from="runs/small")
 
 What an experiment file gives, and the file in the other run's folder that it stands for. A run that
 begins copies what it needs of the other, and reads its copy from then on. Importing this loads no
@@ -17,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from srl.core.errors import UserError, expect
+from srl.core.field_types import FromText
 from srl.core.settings import Settings
 from srl.record.array_file import SUFFIX, Unreadable, read_header
 from srl.record.checkpoint import BEST, Checkpoints
@@ -31,12 +33,17 @@ LATEST = "latest"
 """The version that stands for the newest checkpoint."""
 CHECKPOINTS, OPPONENTS = "checkpoints", "opponents"
 """The folders of a run in which versions lie: checkpoints, and past versions in self-play."""
+TEACHER, INIT_FROM = "teacher:", "init_from"
+"""The names of copies for a run: of its teachers, with a number, and of its first parameters."""
 _NEEDED, _IF_THERE = ("config.json", "specs.json"), ("experiment.py",)
 
 
 @dataclass(frozen=True)
-class Fixed(Settings):
+class Fixed(FromText, Settings):
     """A policy of another run, which does not learn."""
+
+    metavar: ClassVar[str] = "RUN_DIR[:V]"
+    expected: ClassVar[str] = "the folder of a run, perhaps with a version, such as runs/large:best"
 
     run: str | Path
     """The folder of the other run, or a folder of runs, for the newest with a checkpoint."""
@@ -50,6 +57,19 @@ class Fixed(Settings):
     srl does not ship the run's algorithm or networks."""
     copy: Path | None = field(default=None, init=False, repr=False, compare=False)
     """The folder of a run's copy of the other run's files, once it has begun."""
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Gives the policy of RUN_DIR[:V]; V is a number, latest or best."""
+        before, _, version = text.rpartition(":")
+        if not before or Path(text).is_dir():
+            return cls(text)
+        if version in (LATEST, BEST):
+            return cls(before, version)
+        return cls(before, int(version)) if version.isdecimal() else cls(text)
+
+    def __str__(self) -> str:
+        return f"{self.run}:{self.version}"
 
     def validate(self, name: str) -> None:
         """Raises UserError where a setting is not what is expected.
@@ -76,7 +96,7 @@ class Fixed(Settings):
         """
         self.validate(name)
         given = self
-        if isinstance(recorded, Fixed) and self._may_be(recorded):
+        if isinstance(recorded, Fixed) and self.may_be(recorded):
             given = recorded
         elif isinstance(recorded, Fixed) and self.weights == recorded.weights:
             given = replace(self, weights="")  # those of the version that it had before
@@ -148,7 +168,7 @@ class Fixed(Settings):
             unfinished.rename(copy)
         except OSError as error:
             raise UserError(
-                f"cannot copy {error.filename or self.folder}, of the fixed policy of "
+                f"cannot copy {error.filename or self.folder}, of the policy of "
                 f"{self.folder}, to {copy}: {error.strerror}"
             ) from error
         there.file  # noqa: B018  (raises if it was replaced just before)
@@ -165,7 +185,7 @@ class Fixed(Settings):
         object.__setattr__(given, "copy", copy)
         return given
 
-    def _may_be(self, recorded: Fixed) -> bool:
+    def may_be(self, recorded: Fixed) -> bool:
         """Tells if this could have given the recorded value.
 
         That run may be one of several in this folder. Where a path leads to no run, as it may from
@@ -244,24 +264,43 @@ def expect_policies(policies: Any) -> None:
         )
 
 
-def pinned_policies(
-    policies: Mapping[str, str | Fixed], recorded: Mapping[str, Any]
-) -> dict[str, str | Fixed]:
-    """Gives an experiment's policies with each fixed one as `Fixed.pinned` gives it.
+def as_fixed(given: Any) -> Any:
+    """Gives the policy of another run that RUN_DIR[:V] or a path names; other values as they are.
 
-    Args:
-        policies: By pattern of agents' names.
-        recorded: The same, as they were when the run began; empty of a new one.
-
-    Raises:
-        UserError: As `Fixed.pinned`.
+    A value that stands for several, in a tuple, gives a tuple.
     """
-    return {
-        pattern: policy.pinned(f"policies[{pattern!r}]", recorded.get(pattern))
-        if isinstance(policy, Fixed)
-        else policy
-        for pattern, policy in policies.items()
-    }
+    if isinstance(given, list | tuple):
+        return tuple(map(as_fixed, given))
+    return Fixed.read(str(given)) if isinstance(given, str | Path) and str(given) else given
+
+
+def sources_of(policies: Mapping[str, Any], teacher: Any, init_from: Any) -> dict[str, Fixed]:
+    """Gives all policies of other runs in an experiment's settings, by the names of their copies.
+
+    Those that play have their agents' pattern for a name.
+    """
+    fixed = {pattern: p for pattern, p in policies.items() if isinstance(p, Fixed)}
+    teachers = {f"{TEACHER}{i}": given for i, given in enumerate(teachers_of(teacher))}
+    return fixed | teachers | ({INIT_FROM: as_fixed(init_from)} if init_from else {})
+
+
+def teachers_of(teacher: Any) -> tuple[Any, ...]:
+    """Gives the teachers that an experiment's setting names: none, one or several."""
+    given = as_fixed(teacher or ())
+    return given if isinstance(given, tuple) else (given,)
+
+
+def plays(name: str) -> bool:
+    """Tells if a policy of this name in `sources_of` plays agents, and so acts in evaluations."""
+    return name != INIT_FROM and not name.startswith(TEACHER)
+
+
+def setting_of(name: str) -> str:
+    """Gives the setting that holds a policy of another run, of its name in `sources_of`."""
+    number = name.removeprefix(TEACHER)
+    if name == INIT_FROM:
+        return INIT_FROM
+    return f"policies[{name!r}]" if number == name else f"teacher[{number}]"
 
 
 def first_fitting(patterns: Mapping[str, Any], agent: str) -> str | None:

@@ -96,8 +96,10 @@ def _copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> N
         name = target.rpartition(".py:")[2] if ".py:" in target else "experiment"
         config |= {"source": source, "target": f"{source}:{name}"}
     config["directory"] = "."
-    for policy in config["experiment"]["policies"].values():
-        if isinstance(policy, dict):  # a fixed one, which is not shared
+    values = config["experiment"]
+    others = *values["policies"].values(), *(values.get("teacher") or ()), values.get("init_from")
+    for policy in others:
+        if isinstance(policy, dict):  # of another run, which is not shared
             policy["run"] = Path(policy["run"]).name
     made.config.write_text(json.dumps(unsigned(config), indent=2) + "\n")
     shutil.copyfile(folder.specs, made.specs)
