@@ -20,20 +20,12 @@ from typing import Any
 import gymnasium
 
 from srl.algorithms import PPO, Algorithm
-from srl.algorithms.imitation import Imitating, no_teacher
+from srl.algorithms.imitation import Imitating
 from srl.config.evaluation import Evaluation
-from srl.config.fixed import (
-    INIT_FROM,
-    TEACHER,
-    Fixed,
-    expect_policies,
-    plays,
-    setting_of,
-    sources_of,
-    teachers_of,
-)
+from srl.config.fixed import Fixed, expect_policies
 from srl.config.overrides import override
 from srl.config.self_play import SelfPlay
+from srl.config.sources import expect_sources, expect_teacher, pinned, sources_of
 from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
 from srl.core.backends import backend_of
 from srl.core.config_values import import_folders
@@ -221,11 +213,8 @@ class Experiment(Settings):
             f"at most {most}, which is {MOST} updates",
         )
         expect_policies(self.policies)
-        for name, source in self.sources.items():
-            good = isinstance(source, Fixed)
-            expect(good, setting_of(name), source, "RUN_DIR[:V], or Fixed(RUN_DIR)")
-            source.validate(setting_of(name))
-        self._validate_teacher()
+        expect_sources(self.sources)
+        expect_teacher(self.teacher, self.teacher_key, self.algorithm, asked=self.taught)
         if self.self_play is not None:
             good = isinstance(self.self_play, SelfPlay)
             expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
@@ -249,28 +238,6 @@ class Experiment(Settings):
             expect(given is None or callable(given), hook, given, "a function of an srl.Event")
         self._validate_plan()
 
-    def _validate_teacher(self) -> None:
-        number, name = len(teachers_of(self.teacher)), type(self.algorithm).__name__
-        if number and not isinstance(self.algorithm, Imitating):
-            raise UserError(f"teacher: {name} learns from none; take PPO, APPO or IMPALA")
-        if number and not self.taught:
-            raise PlanError(f"teacher: the loop of {name} never calls run.teach(...)")
-        if not number and self.taught and self.algorithm.instance.teach is no_teacher:
-            raise UserError(
-                "algorithm.imitation_cost and teacher_share are the weights of a teacher, and "
-                "there is none: give teacher=RUN_DIR[:V], or leave them at 0"
-            )
-        if (number > 1) != bool(self.teacher_key):
-            raise UserError(
-                f"teacher_key={self.teacher_key!r} chooses among several teachers, and there "
-                f"{'is' if number == 1 else 'are'} {number}; give "
-                + (
-                    "the key of an integer observation"
-                    if number > 1
-                    else "several, or leave it out"
-                )
-            )
-
     @property
     def fixed(self) -> dict[str, Fixed]:
         """The policies that are not trained, by the pattern of those agents' names that follow."""
@@ -280,34 +247,6 @@ class Experiment(Settings):
     def sources(self) -> dict[str, Fixed]:
         """All policies of other runs, by the names of their copies in the run's folder."""
         return sources_of(self.policies, self.teacher, self.init_from)
-
-    def with_sources(self, sources: Mapping[str, Fixed]) -> Experiment:
-        """Gives the same with other values of all `sources`."""
-        return replace(
-            self,
-            policies={name: sources.get(name, p) for name, p in self.policies.items()},
-            teacher=tuple(own for name, own in sources.items() if name.startswith(TEACHER)),
-            init_from=sources.get(INIT_FROM),
-        )
-
-    def pinned(self, recorded: Mapping[str, Any]) -> Experiment:
-        """Gives the same with all `sources` as `Fixed.pinned` gives them.
-
-        Args:
-            recorded: These, as they were when the run began; empty of a new one.
-
-        Raises:
-            UserError: As `Fixed.pinned`.
-        """
-        sources = self.sources
-        for name, source in sources.items():
-            known = recorded.get(name)
-            # Acting needs no teacher, so that a run without its copy is opened all the same.
-            if isinstance(known, Fixed) and source.may_be(known) and not plays(name):
-                sources[name] = known
-            else:
-                sources[name] = source.pinned(setting_of(name), known)
-        return self.with_sources(sources)
 
     @property
     def without_hooks(self) -> Experiment:
@@ -459,7 +398,7 @@ def _settled(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
     experiment.validate()
     plan = "auto" if experiment.plan == "auto" else experiment.settled_plan
     algorithm = experiment.settled_algorithm
-    return replace(experiment, plan=plan, algorithm=algorithm).pinned(fixed)
+    return pinned(replace(experiment, plan=plan, algorithm=algorithm), fixed)
 
 
 def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:

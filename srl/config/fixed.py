@@ -1,7 +1,6 @@
 """Policies of other runs, which learn no more: they play agents, teach, or give first parameters.
 
     experiment = Experiment(..., policies={"seeker*": Fixed("runs/seekers"), "hider*": "hiders"})
-    experiment = Experiment(..., teacher="runs/large:best", init_from="runs/small")
 
 What an experiment file gives, and the file in the other run's folder that it stands for. A run that
 begins copies what it needs of the other, and reads its copy from then on. Importing this loads no
@@ -33,8 +32,6 @@ LATEST = "latest"
 """The version that stands for the newest checkpoint."""
 CHECKPOINTS, OPPONENTS = "checkpoints", "opponents"
 """The folders of a run in which versions lie: checkpoints, and past versions in self-play."""
-TEACHER, INIT_FROM = "teacher:", "init_from"
-"""The names of copies for a run: of its teachers, with a number, and of its first parameters."""
 _NEEDED, _IF_THERE = ("config.json", "specs.json"), ("experiment.py",)
 
 
@@ -168,7 +165,7 @@ class Fixed(FromText, Settings):
             unfinished.rename(copy)
         except OSError as error:
             raise UserError(
-                f"cannot copy {error.filename or self.folder}, of the policy of "
+                f"cannot copy {error.filename or self.folder}, of the fixed policy of "
                 f"{self.folder}, to {copy}: {error.strerror}"
             ) from error
         there.file  # noqa: B018  (raises if it was replaced just before)
@@ -262,45 +259,6 @@ def expect_policies(policies: Any) -> None:
             f"policies: those of {', '.join(policies)} are fixed, so that none is left to train; "
             'name one that learns, such as {"hider*": "hiders"}'
         )
-
-
-def as_fixed(given: Any) -> Any:
-    """Gives the policy of another run that RUN_DIR[:V] or a path names; other values as they are.
-
-    A value that stands for several, in a tuple, gives a tuple.
-    """
-    if isinstance(given, list | tuple):
-        return tuple(map(as_fixed, given))
-    return Fixed.read(str(given)) if isinstance(given, str | Path) and str(given) else given
-
-
-def sources_of(policies: Mapping[str, Any], teacher: Any, init_from: Any) -> dict[str, Fixed]:
-    """Gives all policies of other runs in an experiment's settings, by the names of their copies.
-
-    Those that play have their agents' pattern for a name.
-    """
-    fixed = {pattern: p for pattern, p in policies.items() if isinstance(p, Fixed)}
-    teachers = {f"{TEACHER}{i}": given for i, given in enumerate(teachers_of(teacher))}
-    return fixed | teachers | ({INIT_FROM: as_fixed(init_from)} if init_from else {})
-
-
-def teachers_of(teacher: Any) -> tuple[Any, ...]:
-    """Gives the teachers that an experiment's setting names: none, one or several."""
-    given = as_fixed(teacher or ())
-    return given if isinstance(given, tuple) else (given,)
-
-
-def plays(name: str) -> bool:
-    """Tells if a policy of this name in `sources_of` plays agents, and so acts in evaluations."""
-    return name != INIT_FROM and not name.startswith(TEACHER)
-
-
-def setting_of(name: str) -> str:
-    """Gives the setting that holds a policy of another run, of its name in `sources_of`."""
-    number = name.removeprefix(TEACHER)
-    if name == INIT_FROM:
-        return INIT_FROM
-    return f"policies[{name!r}]" if number == name else f"teacher[{number}]"
 
 
 def first_fitting(patterns: Mapping[str, Any], agent: str) -> str | None:

@@ -13,7 +13,8 @@ from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State, Total, learn
 from srl.algorithms.imitation import ACTION, with_teachers
 from srl.algorithms.preprocessing import bound
-from srl.config.fixed import Fixed, first_fitting, teachers_of
+from srl.config.fixed import Fixed, first_fitting
+from srl.config.sources import teachers_of
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.tree import Leaves, leaves_of

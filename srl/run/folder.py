@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srl.config.fixed import plays, sources_of
+from srl.config.sources import pinned, plays, sources_of, with_sources
 from srl.core.config_values import (
     Import,
     config_values,
@@ -214,7 +214,7 @@ def _made_again(
         raise UserError(f"the values of an experiment make {made!r}")
     experiment = dataclasses.replace(made, **hooks)
     experiment.validate()
-    experiment = experiment.pinned(fixed or experiment.sources)
+    experiment = pinned(experiment, fixed or experiment.sources)
     return Resolved(experiment, "", (), None, directory or Path.cwd())
 
 
@@ -245,7 +245,7 @@ def copy_fixed(folder: RunFolder, resolved: Resolved) -> Resolved:
     if not sources:
         return resolved
     copies = {name: policy.copied(folder.fixed_copy(name)) for name, policy in sources.items()}
-    return dataclasses.replace(resolved, experiment=experiment.with_sources(copies))
+    return dataclasses.replace(resolved, experiment=with_sources(experiment, copies))
 
 
 def recorded_experiment(folder: Path) -> Experiment:

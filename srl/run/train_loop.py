@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.config.experiment import Experiment
-from srl.config.fixed import INIT_FROM
+from srl.config.sources import INIT_FROM
 from srl.core.errors import Unwritable
 from srl.loop.learning.progress import Progress
 from srl.loop.stage import Stage

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from srl.algorithms.imitation import with_teachers
 from srl.config.experiment import Experiment
 from srl.core.lazy import jax
 from srl.core.tree import Leaves, copy_tree, leaves_of, map_tree
 from srl.core.types import Array, Decision, Tree
 from srl.dataflow.nodes import ANSWERING, read_by
 from srl.loop.acting.parameters import Source
+from srl.loop.acting.taught_acting import advised
 from srl.loop.binding import decision_spec, run_key
 from srl.loop.busy_time import BusyTime
 from srl.loop.devices import to_host
@@ -370,7 +370,7 @@ class PolicyServer:
         for index, session in sessions.items():
             own = {name: [part(x, index) for x in leaves] for name, leaves in fields.items()}
             if session.advice:
-                own |= self._advised(own, session.advice)
+                own |= advised(self._policy_set, own, session.advice)
             for name, targets in session.replied.items():
                 for target, source in zip(targets, own[name], strict=True):
                     target[...] = source
@@ -380,16 +380,6 @@ class PolicyServer:
             del self._waiting[session.group]
             session.reply(version)
         self._busy.add({self._nodes[0]: time.perf_counter() - before})
-
-    def _advised(
-        self, own: dict[str, list[np.ndarray]], advice: list[np.ndarray]
-    ) -> dict[str, list[np.ndarray]]:
-        """The fields of a group's decision that the advice from its worker changes."""
-        actions = own["action"]
-        if self._policy_set.mixes:  # the actions come first in it, by their name
-            given = own["log_prob"][0], advice[: len(actions)]
-            actions = with_teachers(actions, *given, np.where)
-        return {"action": actions, "advice": advice}
 
 
 class _Unroll:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from srl.algorithms.imitation import with_teachers
 from srl.core.lazy import jax
 from srl.core.types import Decision, Timestep, Tree
 from srl.loop.acting.local_acting import LocalActing
@@ -19,6 +20,23 @@ def compiled_teach(policy_set: PolicySet) -> Callable[[Tree], Tree]:
     """The function of observations that gives advice here; all of a process may share it."""
     teach, fetched = jax.jit(policy_set.teach), to_host()
     return lambda observation: fetched(teach(observation))
+
+
+def advised(
+    policy_set: PolicySet, own: dict[str, list[np.ndarray]], advice: list[np.ndarray]
+) -> dict[str, list[np.ndarray]]:
+    """Gives the fields of a decision that advice from another worker changes, as their arrays.
+
+    Args:
+        policy_set: The run's policies.
+        own: The fields of the decision.
+        advice: The arrays of the advice, of which the action's come first.
+    """
+    actions = own["action"]
+    if policy_set.mixes:
+        given = own["log_prob"][0], advice[: len(actions)]
+        actions = with_teachers(actions, *given, np.where)
+    return {"action": actions, "advice": advice}
 
 
 class TaughtHere:

@@ -12,7 +12,8 @@ import numpy as np
 from srl.algorithms.actor_critic import ActorCritic
 from srl.algorithms.algorithm import Instance
 from srl.algorithms.imitation import ACTION, DISTRIBUTION
-from srl.config.fixed import TEACHER, Fixed, setting_of
+from srl.config.fixed import Fixed
+from srl.config.sources import TEACHER, setting_of
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import Space, narrow_dtype, spaces

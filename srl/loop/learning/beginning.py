@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from srl.config.fixed import INIT_FROM, Fixed
+from srl.config.fixed import Fixed
+from srl.config.sources import INIT_FROM
 from srl.core.errors import RunError, UserError
 from srl.core.lazy import jax
 from srl.core.types import Array, Tree
