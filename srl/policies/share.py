@@ -76,7 +76,7 @@ def share(
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
             made = RunFolder(Path(name, "shared"))
             made.path.mkdir()
-            _copy_what_acts(folder, made, shared)
+            copy_what_acts(folder, made, shared)
             missing = _film(resolved.experiment, made, seed, not sampled) + _write_graphs(made)
             (made.path / "results.json").write_text(json.dumps({**found, "run": folder.path.name}))
             text = card(output.name, resolved.experiment, found, read_specs(made), made.path)
@@ -87,7 +87,7 @@ def share(
     return missing
 
 
-def _copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> None:
+def copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> None:
     """Copies the parts of a run that its policies need, without paths of this machine."""
     config = read_config(folder)
     if config["source"]:

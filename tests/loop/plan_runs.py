@@ -163,7 +163,7 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     (folder / "experiment.py").write_text(text)
     for module in MODULES:
         shutil.copy(module, folder)
-    plan = () if options and options[0].startswith("--") else ("--plan",)
+    plan = () if not options or options[0].startswith("--") else ("--plan",)
     return load_experiment(f"{folder}/experiment.py{colon}{part}", [*plan, *options])
 
 

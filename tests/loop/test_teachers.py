@@ -1,5 +1,6 @@
 """Policies of other runs that teach: their advice, their actions, and what is learned from both."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import jax
@@ -16,8 +17,12 @@ from srl.algorithms.imitation import ACTION, DISTRIBUTION
 from srl.config.experiment import load_experiment, resolved_value
 from srl.core.schedule import Schedule
 from srl.core.types import Specs
+from srl.loop.learning.beginning import begun_from
 from srl.loop.policy_set import PolicySet
 from srl.networks import MLP
+from srl.policies.share import copy_what_acts
+from srl.record.checkpoint import Checkpoints
+from srl.record.run_record import RunFolder
 from srl.run.folder import create_run, open_run
 
 SMALL = MLP(width=8, depth=1)
@@ -27,8 +32,14 @@ OBSERVED = np.random.default_rng(0).normal(size=(ROWS, 4)).astype(np.float32)
 
 
 def saved(folder, algorithm, seed=0):
-    """A run of CartPole that has a checkpoint, 7, and has not trained."""
+    """A run of CartPole that has not trained, with checkpoints 7 and 8: decided is the latter."""
     run = save(resolved(replace(CARTPOLE, algorithm=algorithm, seed=seed)), folder)
+    with closing(Checkpoints(run.checkpoints)) as checkpoints:
+        tree, counts = checkpoints.restore()
+        tree["learners"]["policy"]["params"] = jax.tree.map(
+            lambda x: 4 * x, tree["learners"]["policy"]["params"]
+        )
+        checkpoints.save(8, tree, {**counts, "updates": 8}, wait=True)
     return run.path
 
 
@@ -57,7 +68,7 @@ def decision(experiment, specs=CONTROL, observation=OBSERVED):
     policies = policy_set.policies(policy_set.init(jax.random.key(0)))
     given = jax.random.key(1), jnp.uint32(0), jnp.arange(ROWS, dtype=jnp.int32)
     memory = policy_set.initial_memory(ROWS)
-    return policy_set.act(policies, observation, jnp.zeros(ROWS, bool), memory, *given)
+    return jax.jit(policy_set.act)(policies, observation, jnp.zeros(ROWS, bool), memory, *given)
 
 
 def greedy(run, observation=OBSERVED):
@@ -100,7 +111,7 @@ def test_an_integer_of_the_observation_chooses_the_teacher_and_keys_are_found(
     specs = replace(CONTROL, observation=spaces.Dict(parts))
     task = np.arange(ROWS, dtype=np.int32) % 3
     observation = {"task": task, "state": OBSERVED, "seen": OBSERVED[:, :2] * 0}
-    experiment = taught((str(teacher), Fixed(other), f"{by_values}:7"), teacher_key="task")
+    experiment = taught((str(teacher), Fixed(other), by_values), teacher_key="task")
     advice = decision(experiment, specs, observation).advice
     each = np.stack([greedy(run) for run in (teacher, other, by_values)])
     np.testing.assert_array_equal(advice[ACTION], each[task, np.arange(ROWS)])
@@ -143,7 +154,7 @@ def test_the_command_line_names_teachers_and_first_parameters(teacher):
     ("settings", "told"),
     [
         ({"algorithm": DQN()}, "DQN learns from none; take PPO, APPO or IMPALA"),
-        ({"teacher": (), "algorithm": PPO(imitation_cost=1.0)}, "the weights of a teacher, and"),
+        ({"teacher": (), "algorithm": PPO(imitation_cost=1.0)}, "are weights of a teacher, and"),
         ({"teacher_key": "task"}, "chooses among several teachers, and there is 1"),
         ({"teacher": "/nowhere"}, r"teacher\[0\]: /nowhere is not the folder of a run"),
         ({"teacher": 3}, r"teacher\[0\] is 3; expected RUN_DIR\[:V\]"),
@@ -161,8 +172,21 @@ def test_a_teacher_that_does_not_fit_the_environment_is_refused(teacher, tmp_pat
         "observation": "is neither what is observed here, nor some keys of it",
     }.items():
         specs = replace(CONTROL, **{changed: spaces.Box(-1, 1, (3,), np.float32)})
+        seen = np.zeros((ROWS, 3), np.float32) if changed == "observation" else OBSERVED
         with pytest.raises(UserError, match=told):
-            decision(taught(teacher), specs)
+            decision(taught(teacher), specs, seen)
     remembers = saved(tmp_path / "run", PPO(network=replace(SMALL, memory=2)))
     with pytest.raises(UserError, match="has memory or stacks frames, and a teacher sees one"):
         decision(taught(remembers))
+
+
+def test_a_published_policy_teaches_and_gives_first_parameters(teacher, tmp_path):
+    published = RunFolder(tmp_path / "published")
+    published.path.mkdir()
+    copy_what_acts(RunFolder(teacher), published, 8)
+    experiment = taught(published.path, init_from=published.path)
+    np.testing.assert_array_equal(decision(experiment).advice[ACTION], greedy(teacher))
+    states = PolicySet.of(PPO(network=MLP(width=32)), {"*": "own"}, CONTROL, 1)
+    found = begun_from(experiment.init_from, states.init(jax.random.key(2)))
+    assert "left there" not in "".join(found.report)
+    assert any("new here: values" in line for line in found.report)

@@ -44,11 +44,12 @@ def begun_from(source: Fixed, states: Mapping[str, Any]) -> Beginning:
         theirs, _ = Checkpoints(source.file.parent).learners(version)
     except RunError as error:
         raise UserError(f"{INIT_FROM}: {error}") from error
-    learners, report = {}, [f"{INIT_FROM}: version {source.version} of {source.run}"]
+    learners: dict[str, dict[str, Tree]] = {}
+    report: list[str] = []
     for policy, state in states.items():
         other = theirs.get(policy, next(iter(theirs.values())) if len(theirs) == 1 else {})
         learners[policy], lines = _taken(_parts(state._asdict()), _parts(other), source)
-        report += [f"  {policy}: {line}" for line in lines]
+        report += [f"{INIT_FROM}: {policy}: {line}" for line in lines]
     return Beginning(learners, report)
 
 
