@@ -32,6 +32,9 @@ ACTION, DISTRIBUTION = "action", "distribution"
 """The parts of a teacher's advice: its most probable action, and the parameters of its distribution
 where the policy's has the same ones."""
 SHARE = "teacher_share"
+FALLING = ((0.0, 1.0), (0.3, 0.0))
+"""The points of the weight of imitation where none is given: a teacher that knows more than the
+policy can see holds it back in the end."""
 _SALT = 1  # that a slot's key is folded with, for who acts
 
 
@@ -42,7 +45,7 @@ class Imitating(Algorithm):
     imitation_cost: Annotated[Adjustable, Range(0.0)] = field(default=0.0, kw_only=True)
     """The weight of the divergence from the teacher's distributions, or of the negative
     log-probability of its actions. If this and `teacher_share` are 0, a teacher sets it to fall
-    from 1 to 0."""
+    from 1 to 0 in the first 30 % of the updates."""
     policy_cost: Annotated[Adjustable, Range(0.0)] = field(default=1.0, kw_only=True)
     """The weight of the policy's loss from rewards next to that; with 0 it only imitates."""
     teacher_share: Annotated[Adjustable, Range(0.0, 1.0)] = field(default=0.0, kw_only=True)
@@ -64,7 +67,7 @@ class Imitating(Algorithm):
 
     def with_teacher(self) -> Self:
         """Gives the settings with a weight of imitation, where none is given."""
-        return self if self.imitates else replace(self, imitation_cost=Schedule.linear(1.0, 0.0))
+        return self if self.imitates else replace(self, imitation_cost=Schedule(FALLING))
 
     def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
         """Gives the functions for one trained policy; see `Algorithm`."""

@@ -13,7 +13,7 @@ from small_runs import CARTPOLE, resolved, save, train
 import srl
 from srl import Fixed, UserError
 from srl.algorithms import DQN, IMPALA, PPO
-from srl.algorithms.imitation import ACTION, DISTRIBUTION
+from srl.algorithms.imitation import ACTION, DISTRIBUTION, FALLING
 from srl.config.experiment import load_experiment, resolved_value
 from srl.core.schedule import Schedule
 from srl.core.types import Specs
@@ -147,7 +147,7 @@ def test_the_command_line_names_teachers_and_first_parameters(teacher):
     experiment = load_experiment("native:CartPole-v1", words).experiment
     assert [each.version for each in experiment.teacher] == [7, 7]
     assert experiment.init_from.version == 7
-    assert experiment.algorithm.imitation_cost == Schedule.linear(1.0, 0.0)
+    assert experiment.algorithm.imitation_cost == Schedule(FALLING)
 
 
 @pytest.mark.parametrize(
