@@ -1,5 +1,6 @@
-"""CartPole for a policy that sees no velocities, and a teacher that does: docs/teachers.md."""
+"""Policies that see no velocities, for a teacher that does: docs/teachers.md."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,25 +29,40 @@ class HiddenVelocities(gymnasium.ObservationWrapper):
         return {"seen": observation[SEEN], "state": observation}
 
 
-class Only(linen.Module):
-    """A network of one key of an observation."""
+class Part(linen.Module):
+    """A network of a part of the observation."""
 
     inner: linen.Module
+    part: Callable[[Any], Any]
 
     @linen.compact
     def __call__(self, observation, *memory):
-        """Gives what the inner network gives for the key."""
-        return self.inner(observation["seen"], *memory)
+        """Gives what the inner network gives for the part."""
+        return self.inner(self.part(observation), *memory)
+
+
+def seen(observation: Any) -> Any:
+    """Gives the key of CartPole's policy."""
+    return observation["seen"]
+
+
+def positions(observation: Any) -> Any:
+    """Gives the positions of HalfCheetah, without its nine velocities."""
+    return observation[..., :8]
 
 
 @dataclass(frozen=True)
-class SeenMLP(MLP):
-    """A perceptron, for the policy and the value, that does not see the key `state`."""
+class PartMLP(MLP):
+    """Perceptrons of a part of the observation, as policy and as value."""
+
+    part: Callable[[Any], Any] = seen
+    """The function that gives the part."""
 
     def build(self, space: Any, num_outputs: int) -> PolicyAndValue:
-        """Gives perceptrons of the key `seen`."""
-        built = super().build(space["seen"], num_outputs)
-        policy, value = Only(built.policy_module), Only(built.value_module)
+        """Gives the networks of the part."""
+        part = space["seen"] if self.part is seen else spaces.Box(-1, 1, (8,))
+        built = super().build(part, num_outputs)
+        policy, value = (Part(x, self.part) for x in (built.policy_module, built.value_module))
         return replace(built, space=space, policy_module=policy, value_module=value)
 
 
@@ -54,6 +70,11 @@ experiment = Experiment(
     name="hidden_velocities",
     env=HiddenVelocities,
     num_envs=32,
-    algorithm=PPO(network=SeenMLP(memory=32)),
+    algorithm=PPO(network=PartMLP(memory=32)),
     env_steps=100_000,
+)
+cheetah = Experiment(
+    name="half_cheetah",
+    env="native:HalfCheetah-v5",
+    algorithm=PPO(network=PartMLP(part=positions)),
 )

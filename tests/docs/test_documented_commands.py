@@ -8,8 +8,8 @@ import pytest
 from pages import PAGES, ROOT, command_lines, inline_commands, name_of
 
 from srl.api.cli import COMMANDS
-from srl.config.fixed import Fixed
 from srl.config.experiment import load_experiment
+from srl.config.fixed import Fixed
 from srl.core.console.arguments import Arguments
 from srl.core.errors import UserError
 from srl.extras.sweep.space import searched_setting, split_searched
