@@ -30,12 +30,15 @@ class HiddenVelocities(gymnasium.ObservationWrapper):
 
 
 class Part(linen.Module):
-    """A network of a part of the observation."""
+    """A network of a part of the observation; its parameters have the inner network's names."""
 
     inner: linen.Module
     part: Callable[[Any], Any]
 
-    @linen.compact
+    def setup(self):
+        """Leaves the names of parameters to the inner network."""
+        linen.share_scope(self, self.inner)
+
     def __call__(self, observation, *memory):
         """Gives what the inner network gives for the part."""
         return self.inner(self.part(observation), *memory)
