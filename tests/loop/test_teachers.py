@@ -145,7 +145,7 @@ def test_the_command_line_names_teachers_and_first_parameters(teacher):
     words = ["--teacher", str(teacher), f"{teacher}:7", "--teacher-key", "task"]
     words += ["--init-from", f"{teacher}:7"]
     experiment = load_experiment("native:CartPole-v1", words).experiment
-    assert [each.version for each in experiment.teacher] == [7, 7]
+    assert [each.version for each in experiment.teacher] == [8, 7]
     assert experiment.init_from.version == 7
     assert experiment.algorithm.imitation_cost == Schedule(FALLING)
 

@@ -171,8 +171,9 @@ def expect_actions(name: str, specs: Specs, trained: Instance, other: Instance) 
     own, theirs = (leaves_of(i.env_action(probe)) for i in (trained, other))
     if not all(np.allclose(a, b, atol=1e-6) for a, b in zip(own, theirs, strict=True)):
         raise UserError(
-            f"{name}: {type(other.config).__name__}, by which its policy was trained, counts "
-            f"actions otherwise than {type(trained.config).__name__}; train with the same algorithm"
+            f"{name}: {type(other.config).__name__}, by which a fixed policy was trained, "
+            f"counts actions otherwise than {type(trained.config).__name__}; train with the same "
+            "algorithm"
         )
 
 
