@@ -39,9 +39,9 @@ class FromText(ABC):
     """Base of the values that one text stands for on the command line."""
 
     metavar: ClassVar[str]
-    """As `TextType.metavar`."""
+    """The value's name in a list of options."""
     expected: ClassVar[str]
-    """As `TextType.expected`."""
+    """The value's name in an error."""
 
     @classmethod
     @abstractmethod
