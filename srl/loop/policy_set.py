@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State, Total, learn
+from srl.algorithms.imitation import ACTION, with_teachers
 from srl.algorithms.preprocessing import bound
 from srl.config.fixed import Fixed, first_fitting
+from srl.config.sources import teachers_of
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
+from srl.core.tree import Leaves, leaves_of
 from srl.core.types import Array, Decision, Policy, Specs, Tree, Unroll
 from srl.loop.acting.fixed_acting import FixedActing
+from srl.loop.acting.teaching import Teaching
 from srl.loop.opponents import OpponentActing, Slots, opponent_acting
 
 if TYPE_CHECKING:
@@ -82,6 +86,8 @@ class PolicySet:
     belongs to the present policies, and `opponents`, which holds what belongs to the others.
     Elsewhere both are what `policies` would hold.
     """
+    teaching: Teaching | None = None
+    """The teachers that the experiment names."""
 
     @staticmethod
     def of(
@@ -122,7 +128,12 @@ class PolicySet:
         """The policies that an experiment learns; `updates` as for `of`."""
         algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
         taught = experiment.taught
-        return PolicySet.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
+        made = PolicySet.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
+        if not experiment.teacher:
+            return made
+        teachers, key = teachers_of(experiment.teacher), experiment.teacher_key
+        trained = next(iter(made.instances.values()))
+        return replace(made, teaching=Teaching(specs, teachers, key, trained))
 
     def with_opponents(self, experiment: Experiment, num_groups: int) -> PolicySet:
         """Gives the same policies, with past versions of them as the experiment asks for.
@@ -301,7 +312,7 @@ class PolicySet:
             following = {"policies": following, "opponents": past_memory}
         joined = self._joined([(own, made._replace(memory=())) for own, made in decisions])
         advice = self.teach(observation) if self.taught else ()
-        return joined._replace(memory=following, advice=advice)
+        return self.with_advice(joined._replace(memory=following), advice, jnp.where)
 
     def teach(self, observation: Tree) -> Tree:
         """Gives a teacher's advice for B slots.
@@ -312,11 +323,37 @@ class PolicySet:
         Returns:
             Arrays [B, ...], from each policy's teacher those of its slots.
         """
+        if self.teaching is not None:
+            part_of = partial(self._part, axis=0)
+            return self.teaching.advice(observation, part_of, self._joined)
         advice = [
             (self._slots[name], instance.teach(self._part(self._slots[name], observation, axis=0)))
             for name, instance in self.instances.items()
         ]
         return self._joined(advice)
+
+    def with_advice(
+        self, decision: Decision, advice: Tree, where: Callable[..., Array] = np.where
+    ) -> Decision:
+        """Gives a decision with advice, and with the teacher's actions where it left them to it.
+
+        Args:
+            decision: Of B slots. Without a log_prob, as where another worker collects, it has the
+                teacher's actions already.
+            advice: Of the same.
+            where: That of NumPy or JAX.
+        """
+        if self.mixes and advice != () and decision.log_prob is not None:
+            advised = leaves_of(advice[ACTION])
+            mixed = with_teachers(leaves_of(decision.action), decision.log_prob, advised, where)
+            decision = decision._replace(action=Leaves(decision.action).tree(mixed))
+        return decision._replace(advice=advice)
+
+    @cached_property
+    def mixes(self) -> bool:
+        """True if a teacher may act."""
+        instances = self.instances.values()
+        return self.teaching is not None and any(getattr(i, "mixes", False) for i in instances)
 
     def _numbers(self, slots: Array) -> Array:
         """Gives which of their policy's slots the run's slots are."""
