@@ -18,7 +18,7 @@ with instrumented():
     from srl.launch.hosts import messages as host_messages
     from srl.streams import group_state, inference, layout, parameters, sample
     from srl.streams.layout import Layout
-    from srl.streams.transport import message, network, schema, unix
+    from srl.streams.transport import message, schema, sealing, unix
     from srl.streams.transport.message import HEADER_BYTES, Identity, Message, encode
     from srl.workers import message_schemas
 
@@ -53,7 +53,12 @@ def read_packet(data: atheris.FuzzedDataProvider) -> None:
 def read_frames(data: atheris.FuzzedDataProvider) -> None:
     sizes = [data.ConsumeIntInRange(0, 300) for _ in range(data.ConsumeIntInRange(0, 3))]
     bodies = [memoryview(bytes(size)) for size in sizes]
-    network.join_frames(data.ConsumeBytes(LIMIT), bodies, LIMIT)
+    sealing.Unsealed(LIMIT).open(data.ConsumeBytes(LIMIT), bodies)
+
+
+def read_invitation(data: atheris.FuzzedDataProvider) -> None:
+    body = data.ConsumeBytes(LIMIT)
+    assert sealing.Invitation.from_bytes(body).to_bytes() == body
 
 
 def read_true_header(data: atheris.FuzzedDataProvider) -> None:
@@ -130,6 +135,7 @@ if __name__ == "__main__":
             read_header,
             read_packet,
             read_frames,
+            read_invitation,
             read_true_header,
             read_layout,
             read_true_layout,

@@ -54,9 +54,9 @@ def listen(
         return UnixListener(identity, limit_bytes)
     known = transport in ("network", "cluster")
     expect(known, "the transport", transport, "thread, host, network or cluster")
-    from srl.streams.transport.network import NetworkListener
+    from srl.streams.transport.door import listen_between_hosts
 
-    network = NetworkListener(identity, limit_bytes, interface, keys=keys, encrypt=encrypt)
+    network = listen_between_hosts(identity, limit_bytes, interface, keys, encrypt)
     if transport == "network":
         return network
     from srl.streams.transport.cluster import ClusterListener
@@ -77,7 +77,8 @@ def connect(
     """Connects to a listener's address; if it refuses, the next `receive` raises.
 
     Args:
-        address: Begins with `thread:`, `unix:` or `tcp://`, or names a host and its addresses.
+        address: Begins with `thread:`, `unix:`, `tcp://` or `tcp+aes://`, or names a host and its
+            addresses.
         identity: Of this end.
         limit_bytes: As of the listener.
         timeout: Seconds to wait for the other host.
@@ -107,7 +108,8 @@ def connect(
         from srl.streams.transport.unix import UnixConnection
 
         return UnixConnection(address, identity, limit_bytes)
-    expect(address.startswith("tcp://"), "the address", address, "thread:..., unix:... or tcp://")
-    from srl.streams.transport.network import NetworkConnection
+    known = address.startswith(("tcp://", "tcp+aes://"))
+    expect(known, "the address", address, "thread:..., unix:..., tcp://... or tcp+aes://...")
+    from srl.streams.transport.door import connect_between_hosts
 
-    return NetworkConnection(address, identity, limit_bytes, timeout, keys=keys, encrypt=encrypt)
+    return connect_between_hosts(address, identity, limit_bytes, timeout, keys, encrypt)

@@ -1,7 +1,8 @@
 """Connections between hosts: ZeroMQ over TCP, a header and a body as two frames.
 
-A large body is sent from where it lies and read where it arrived. The kernel notices a peer that is
-cut off or dead (`tcp_watch`); its connection is then closed, as it is unknown what had arrived.
+A large body is sent from where it lies and read where it arrived, unless it is sealed. The kernel
+notices a peer that is cut off or dead (`tcp_watch`); its connection is then closed, as it is
+unknown what had arrived.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import select
 import threading
 import time
 from collections import deque
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -25,19 +26,19 @@ from srl.streams.transport.interface import (
 )
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import (
-    HEADER_BYTES,
     JOINED,
     LEFT,
     Identity,
     Message,
     Refused,
-    decode,
     encode,
 )
+from srl.streams.transport.sealing import Invitation, Unsealed
 from srl.streams.transport.tcp import (
     COPIED_BYTES,
     MOST_UNREAD,
     STRANGE,
+    Security,
     accepted_from,
     bind,
     frames_of,
@@ -47,7 +48,6 @@ from srl.streams.transport.tcp import (
     open_socket,
     part_bytes,
     read_bodies,
-    securing,
 )
 from srl.streams.transport.tcp_watch import TcpConnection, unwatch, watch
 
@@ -61,22 +61,12 @@ _RETRY_MS = 50
 _READABLE = int(zmq.POLLIN)
 
 
-def join_frames(
-    header: bytes | memoryview, bodies: list[memoryview], limit_bytes: int
-) -> tuple[Identity, Message]:
-    """The message of these frames.
+class Route(NamedTuple):
+    """The way to a peer."""
 
-    Raises:
-        Refused: If they are not a message.
-    """
-    identity, message, size = decode(header, limit_bytes)
-    lengths = [len(body) for body in bodies]
-    if sum(lengths) != size or 0 in lengths or len(header) != HEADER_BYTES:
-        found = f"{len(bodies)} bodies of {sum(lengths):,} bytes in all"
-        raise Refused(f"{found} after a header of {len(header)} for {size:,}")
-    if len(bodies) > 1:
-        return identity, message._replace(body=b"".join(bodies))
-    return identity, message._replace(body=bodies[0]) if size else message
+    address: bytes
+    """The peer's name on the ROUTER."""
+    codec: Unsealed
 
 
 def _fd(frame: zmq.Frame) -> int:
@@ -112,9 +102,7 @@ class NetworkListener(PolledListener):
         identity: Identity,
         limit_bytes: int,
         interface: str = "127.0.0.1",
-        *,
-        keys: Keys | None = None,
-        encrypt: bool = True,
+        security: Security = None,
     ) -> None:
         """Takes a free port of the interface.
 
@@ -122,17 +110,15 @@ class NetworkListener(PolledListener):
             identity: Of this end.
             limit_bytes: Of one body.
             interface: An address of this host, or the name of one of its network interfaces.
-            keys: Of the run: only peers that have them are admitted. None on this host alone.
-            encrypt: False to do without keys, though others can then read and write everything.
+            security: The peers that are admitted.
 
         Raises:
-            UserError: If there is no such interface, or peers without keys could connect.
+            UserError: If there is no such interface.
         """
         super().__init__(identity, limit_bytes)
-        keys = securing("listen at", interface, keys, encrypt)
-        self._part, self._encrypted = part_bytes(limit_bytes, keys), keys is not None
-        self._most_unread = most_unread_bytes(limit_bytes, keys)
-        self._socket = open_socket(zmq.ROUTER, limit_bytes, keys)
+        self._part, self._curve = part_bytes(limit_bytes, security), isinstance(security, Keys)
+        self._most_unread = most_unread_bytes(limit_bytes, security)
+        self._socket = open_socket(zmq.ROUTER, limit_bytes, security)
         self._socket.router_mandatory = True
         self._socket.sndhwm = MOST_UNREAD
         self.address = bind(self._socket, interface)
@@ -144,6 +130,7 @@ class NetworkListener(PolledListener):
         self._poller = zmq.Poller()
         for readable in (self._socket, self._wakeup, self._noticed):
             self._poller.register(readable, zmq.POLLIN)
+        self._unsealed = Unsealed(limit_bytes)
         self._routes: dict[bytes, Peer] = {}
         self._leaving: list[Peer] = []
         self._unsent_closes: list[list[Any]] = []  # to peers that have no room for them yet
@@ -250,9 +237,7 @@ class NetworkListener(PolledListener):
         peer = self._routes.get(route)
         # As a frame it has the TCP connection over which it came; ROUTER itself has not.
         header = self._socket.recv(copy=False)
-        bodies, wire = read_bodies(
-            self._socket, header, self.limit_bytes, self._part, self._encrypted
-        )
+        parts, wire = read_bodies(self._socket, header, self.limit_bytes, self._part, self._curve)
         fd = _fd(header)
         if peer is None:
             self._watch()  # for the present TCP connections
@@ -262,21 +247,37 @@ class NetworkListener(PolledListener):
             connection.read_bytes += wire
         hung_up = peer is not None and self._peers.get(peer.identity.sender) is not peer
         self._dropped += hung_up
+        codec = None
         try:
-            identity, message = join_frames(header.buffer, bodies, self.limit_bytes)
+            codec = peer.route.codec if peer else self._codec(header)
+            identity, message = codec.open(header.buffer, parts)
         except Refused as reason:
             if not hung_up:
                 self.refuse(peer or "a process that has sent nothing yet", reason)
+                if codec is None or codec.broken:
+                    self._break_off(peer, fd)
             return True
         if peer:
             if not hung_up:
                 self._deliver(peer, identity, message)
             if message.kind == LEFT:
                 self._forget(peer)
-        elif message.kind != LEFT and (peer := self._admit(identity, message, route)):
+        elif message.kind != LEFT and (peer := self._admit(identity, message, Route(route, codec))):
             self._routes[route] = peer
             self._identify(peer, fd)
         return True
+
+    def _codec(self, header: zmq.Frame) -> Unsealed:
+        """Opens and closes the frames of a peer that has sent nothing before."""
+        return self._unsealed
+
+    def _break_off(self, peer: Peer | None, fd: int) -> None:
+        """Ends a connection over which no further message can be read."""
+        if peer:
+            self._lose(peer)
+        with self._watching:
+            if connection := self._connected.get(fd):
+                connection.end()
 
     def _identify(self, peer: Peer, fd: int) -> None:
         """Assigns a TCP connection, which may have ended already, to its peer."""
@@ -290,14 +291,14 @@ class NetworkListener(PolledListener):
 
     def _transmit(self, peer: Peer, message: Message) -> None:
         frames = frames_of(self.identity, message, self.limit_bytes, self._part)
-        frames.insert(0, peer.route)
-        if not self._sent(frames):
+        if not self._sent([peer.route.address, *peer.route.codec.close(frames)]):
             self._dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
 
     def _hang_up(self, peer: Peer, reason: str) -> None:
         body = reason.encode()
-        frames = [peer.route, encode(self.identity, Message(LEFT), len(body)), body]
+        frames = [encode(self.identity, Message(LEFT), len(body)), body]
+        frames = [peer.route.address, *peer.route.codec.close(frames)]
         if not self._sent(frames):
             self._unsent_closes.append(frames)
 
@@ -312,8 +313,8 @@ class NetworkListener(PolledListener):
         return True
 
     def _forget(self, peer: Peer) -> None:
-        if self._routes.get(peer.route) is peer:
-            del self._routes[peer.route]
+        if self._routes.get(peer.route.address) is peer:
+            del self._routes[peer.route.address]
         self._lose(peer)
 
 
@@ -326,18 +327,16 @@ class NetworkConnection(Connection):
         identity: Identity,
         limit_bytes: int,
         timeout: float = 30.0,
-        *,
-        keys: Keys | None = None,
-        encrypt: bool = True,
+        security: Security = None,
     ) -> None:
         """Waits for the connection, at most `timeout` seconds; see `connect`."""
         super().__init__(address, identity, limit_bytes)
-        host = address.removeprefix("tcp://").rpartition(":")[0]
-        keys = securing("connect to", host, keys, encrypt)
-        self._part, self._encrypted = part_bytes(limit_bytes, keys), keys is not None
-        self._most_unread = most_unread_bytes(limit_bytes, keys)
-        self._socket = open_socket(zmq.DEALER, limit_bytes, keys)
-        self._socket.ipv6 = host.startswith("[")
+        self._part, self._curve = part_bytes(limit_bytes, security), isinstance(security, Keys)
+        sealed = isinstance(security, Invitation)
+        self._codec = security.codec(limit_bytes) if sealed else Unsealed(limit_bytes)
+        self._most_unread = most_unread_bytes(limit_bytes, security)
+        self._socket = open_socket(zmq.DEALER, limit_bytes, security)
+        self._socket.ipv6 = address.startswith("tcp://[")
         self._socket.reconnect_ivl = _NEVER_MS
         self._monitor = monitor(
             self._socket,
@@ -367,7 +366,8 @@ class NetworkConnection(Connection):
     def send(self, message: Message) -> None:
         """Sends; waits while the other end is too busy to take it."""
         frames = frames_of(self.identity, message, self.limit_bytes, self._part)
-        shared = len(frames[-1]) >= COPIED_BYTES
+        shared = len(frames[-1]) >= COPIED_BYTES and not self._codec.copies
+        frames = self._codec.close(frames)
         while not self._socket.closed and self._alive():
             try:
                 tracker = self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False, track=shared)
@@ -399,12 +399,15 @@ class NetworkConnection(Connection):
             left = None if deadline is None else deadline - time.monotonic()
             if not self._poller.poll(_milliseconds(left)):
                 return None
-        bodies, wire = read_bodies(
-            self._socket, header, self.limit_bytes, self._part, self._encrypted
-        )
+        parts, wire = read_bodies(self._socket, header, self.limit_bytes, self._part, self._curve)
         if self._tcp:
             self._tcp.read_bytes += wire
-        return join_frames(header.buffer, bodies, self.limit_bytes)
+        try:
+            return self._codec.open(header.buffer, parts)
+        except Refused as reason:
+            if self._codec.broken:
+                self._end(f"it sent {reason}")
+            raise
 
     @property
     def held(self) -> int:
@@ -437,7 +440,8 @@ class NetworkConnection(Connection):
             return
         if not self._gone:
             try:
-                self._socket.send(encode(self.identity, Message(LEFT), 0), zmq.NOBLOCK)
+                frames = self._codec.close([encode(self.identity, Message(LEFT), 0)])
+                self._socket.send_multipart(frames, zmq.NOBLOCK)
             except zmq.Again:
                 pass  # it does not read; the end of the TCP connection shows it
         unwatch(self._tcp)

@@ -14,9 +14,13 @@ from srl.core.errors import RunError, UserError
 from srl.streams.transport.interface import check_size
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import HEADER_BYTES, Identity, Message, as_bytes, encode
+from srl.streams.transport.sealing import Guests, Invitation
 from srl.streams.transport.tcp_watch import KEEPALIVE_PROBES, KEEPALIVE_SECONDS
 from srl.streams.transport.zap import answer_about_keys
 
+Security = Keys | Guests | Invitation | None
+"""The means by which two ends recognize each other: the run's keys, with which ZeroMQ encrypts all,
+or an invitation, with which messages are sealed (`sealing`). None for neither."""
 COPIED_BYTES = 1 << 17
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread; listeners read
 ahead until one that is as large waits."""
@@ -27,26 +31,26 @@ STRANGE = {
     int(
         zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     ): "it does not speak the protocol of a worker with the run's keys",
-    int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): "its key is not the run's",
+    int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): "its key is not the run's, or it was not invited",
 }
 """The events of connections that failed, as text."""
 _QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, before its sender waits
 _LEAST_QUEUED = 16
 _LINGER_MS = 2000
-_CURVE_BYTES = 33  # that encryption adds to a frame: a word, a nonce, a code and its flags
+_CURVE_BYTES = 33  # that CURVE adds to a frame (a seal less): a word, a nonce, a code, flags
 _SHORT_FRAME, _SHORT_HEADER, _LONG_HEADER = 255, 2, 9  # of ZMTP, in bytes
 _HANDSHAKE_BYTES = 1 << 16  # of ZMTP and CURVE, and what ZeroMQ reads at a time; plenty
 _PART_BYTES = 1 << 18
 _MOST_UNIDENTIFIED = 4096
 
 
-def part_bytes(limit_bytes: int, keys: Keys | None) -> int:
+def part_bytes(limit_bytes: int, security: Security) -> int:
     """The most bytes of a body in one frame.
 
-    ZeroMQ receives a whole frame before it checks the sender's keys. So where there are keys frames
-    are small, or unauthenticated peers could fill the memory.
+    ZeroMQ receives a whole frame before it checks the sender. So where that is done frames are
+    small, or strangers could fill the memory.
     """
-    return max(1, min(limit_bytes, _PART_BYTES) if keys else limit_bytes)
+    return max(1, min(limit_bytes, _PART_BYTES) if security else limit_bytes)
 
 
 def wire_bytes(frame_bytes: int, encrypted: bool) -> int:
@@ -82,12 +86,13 @@ def read_bodies(
     Of what is too much, little is kept.
     """
     most = 2 * limit_bytes // part + 2  # as each is at least half as long as it may be
+    largest = limit_bytes + most * _CURVE_BYTES  # as each may have a seal
     bodies: list[memoryview] = []
     last, size, wire = header, 0, wire_bytes(len(header), encrypted)
     while last.more:
         last = socket.recv(copy=False)
         wire += wire_bytes(len(last), encrypted)
-        if size <= limit_bytes and len(bodies) < most:
+        if size <= largest and len(bodies) < most:
             bodies.append(last.buffer)
             size += len(last)
     return bodies, wire
@@ -98,21 +103,21 @@ def _unread_messages(limit_bytes: int) -> int:
     return min(max(_QUEUED_BYTES // max(limit_bytes, 1), _LEAST_QUEUED), MOST_UNREAD)
 
 
-def most_unread_bytes(limit_bytes: int, keys: Keys | None) -> int:
+def most_unread_bytes(limit_bytes: int, security: Security) -> int:
     """Gives the most bytes that can wait unread on a connection, if all messages keep to the limit.
 
     ZeroMQ's high-water mark counts whole messages, and takes in one of any number of frames.
     """
-    part = part_bytes(limit_bytes, keys)
+    part = part_bytes(limit_bytes, security)
     frames = [HEADER_BYTES, *[part] * -(-limit_bytes // part)]
-    largest = sum(wire_bytes(size, keys is not None) for size in frames)
+    largest = sum(wire_bytes(size, security is not None) for size in frames)
     return (_unread_messages(limit_bytes) + 1) * largest + _HANDSHAKE_BYTES
 
 
 def most_unidentified() -> int:
-    """Gives the most connections of a listener that have sent nothing yet."""
+    """Gives the most connections of a port that have sent nothing yet; a listener may have two."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(_MOST_UNIDENTIFIED, files // 2)
+    return min(_MOST_UNIDENTIFIED, files // 4)
 
 
 def _keep_freed_memory() -> None:
@@ -127,20 +132,20 @@ def _keep_freed_memory() -> None:
 def open_socket(
     kind: int,
     limit_bytes: int,
-    keys: Keys | None,
+    security: Security,
 ) -> zmq.Socket:
     """A socket that neither waits for ever nor buffers too much.
 
     Args:
         kind: ROUTER to listen, DEALER to connect.
         limit_bytes: Of one body.
-        keys: By which both ends recognize each other; None to encrypt nothing.
+        security: By which both ends recognize each other.
     """
     context = zmq.Context.instance()
     _keep_freed_memory()
     opened = context.socket(kind)
-    opened.maxmsgsize = max(part_bytes(limit_bytes, keys), HEADER_BYTES)
-    opened.maxmsgsize += _CURVE_BYTES if keys else 0
+    opened.maxmsgsize = max(part_bytes(limit_bytes, security), HEADER_BYTES)
+    opened.maxmsgsize += _CURVE_BYTES if security else 0
     opened.linger = _LINGER_MS
     opened.tcp_keepalive = 1
     opened.tcp_keepalive_idle = opened.tcp_keepalive_intvl = KEEPALIVE_SECONDS
@@ -148,16 +153,32 @@ def open_socket(
     opened.handshake_ivl = 5000
     opened.rcvhwm = opened.sndhwm = _unread_messages(limit_bytes)
     opened.copy_threshold = COPIED_BYTES
-    if keys is not None:
-        opened.curve_publickey, opened.curve_secretkey = keys.public, keys.secret
-        if kind == zmq.ROUTER:
-            answer_about_keys(context)
-            opened.curve_server = True
-            opened.zap_domain = keys.public
-            opened.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuses all peers if nothing answers
-        else:
-            opened.curve_serverkey = keys.public
+    _secure(opened, security)
     return opened
+
+
+def _secure(opened: zmq.Socket, security: Security) -> None:
+    """Sets the options of a socket by which it recognizes the other end."""
+    if isinstance(security, Invitation):
+        opened.setsockopt_string(zmq.PLAIN_USERNAME, security.number.hex())
+        opened.setsockopt_string(zmq.PLAIN_PASSWORD, security.word.hex())
+    elif isinstance(security, Guests):
+        opened.plain_server = True
+        _ask(opened, security.domain)
+    elif security is not None:
+        opened.curve_publickey, opened.curve_secretkey = security.public, security.secret
+        if opened.type == zmq.ROUTER:
+            opened.curve_server = True
+            _ask(opened, security.public)
+        else:
+            opened.curve_serverkey = security.public
+
+
+def _ask(opened: zmq.Socket, domain: bytes) -> None:
+    """Has a socket ask about each peer."""
+    answer_about_keys(opened.context)
+    opened.zap_domain = domain
+    opened.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuses all peers if nothing answers
 
 
 def securing(what: str, host: str, keys: Keys | None, encrypt: bool) -> Keys | None:

@@ -18,7 +18,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 KEEPALIVE_SECONDS, KEEPALIVE_PROBES = 1, 3
@@ -63,15 +63,18 @@ class TcpConnection:
                 probes, unacked, *quiet, received = _INFO.unpack(info)
                 exceeded = self._check_unread(received)
                 lost = self._is_lost(now, bool(probes or unacked), min(quiet))
-                # ZeroMQ may have closed it, and the number may be another file's by now.
-                if (exceeded or lost) and self._ends == (
-                    opened.getsockname(),
-                    opened.getpeername(),
-                ):
-                    self.exceeded = exceeded
-                    opened.shutdown(socket.SHUT_RDWR)
+            if exceeded or lost:
+                self.end(exceeded)
         except OSError:
             pass  # it has ended, which ZeroMQ reports
+
+    def end(self, exceeded: str = "") -> None:
+        """Shuts it down, perhaps as it brought in too much; ZeroMQ reports its end."""
+        with suppress(OSError), _borrowed(self.fd) as opened:
+            # ZeroMQ may have closed it, and the number may be another file's by now.
+            if self._ends == (opened.getsockname(), opened.getpeername()):
+                self.exceeded = exceeded
+                opened.shutdown(socket.SHUT_RDWR)
 
     def _is_lost(self, now: float, awaits_answer: bool, quiet_ms: int) -> bool:
         """Tells if sent bytes are not acknowledged, and nothing else comes either."""

@@ -176,7 +176,9 @@ def test_a_message_of_very_many_frames_takes_little_memory_and_ends_its_connecti
         memory.look()
         assert got == (peer, Message(LEFT))
         assert memory.megabytes < 200  # where the message has 300 or more
-    assert "bytes that were not read yet; at most" in caplog.text
+    # Empty frames are so few bytes that the whole message comes; it is not sealed.
+    reason = "bytes that were not read yet; at most" if size else "a message that was changed"
+    assert reason in caplog.text
 
 
 def receive_all(end):

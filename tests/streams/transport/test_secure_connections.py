@@ -9,12 +9,12 @@ import time
 import numpy as np
 import pytest
 import zmq
-from tcp_relay import Relay
 
 from srl.core.errors import UserError
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import encode
+from srl.streams.transport.sealing import Guests
 from srl.streams.transport.tcp import most_unidentified
 
 RUN, LIMIT, SECONDS = 77, 1 << 25, 20
@@ -56,18 +56,24 @@ def assert_talks(listener, connection, peer):
     assert bytes(connection.receive(SECONDS).body) == b"back"
 
 
-def port(listener):
-    return int(listener.address.rpartition(":")[2])
+def ports(listener):
+    """The port of the door, and that of those with an invitation."""
+    return [
+        int(address.rpartition(":")[2]) for address in (listener.address, listener.sealed_address)
+    ]
 
 
-def stranger(listener, server_key=None, own=None):
+def stranger(listener, which, server_key=None, own=None, invitation=None):
     """A bare ZeroMQ socket that says what a peer would."""
     opened = zmq.Context.instance().socket(zmq.DEALER)
     opened.linger = 0
     if server_key:
         opened.curve_serverkey = server_key
         opened.curve_publickey, opened.curve_secretkey = own.public, own.secret
-    opened.connect(listener.address)
+    if invitation:
+        opened.setsockopt_string(zmq.PLAIN_USERNAME, invitation.number.hex())
+        opened.setsockopt_string(zmq.PLAIN_PASSWORD, invitation.word.hex())
+    opened.connect(f"tcp://127.0.0.1:{ports(listener)[which]}")
     with contextlib.suppress(zmq.Again):  # it may be refused already, and a send would never end
         opened.send(encode(Identity(RUN, 2, 0), Message(JOINED), 0), zmq.NOBLOCK)
     return opened
@@ -87,21 +93,29 @@ def test_bodies_of_every_size_arrive_whole(listener, size):
         assert connection.wait_held(0, SECONDS)
 
 
+DOOR, SEALED = 0, 1
+LISTENERS_KEY = {"server_key": KEYS.public, "own": Keys.new()}
 STRANGERS = {
-    "without keys": {},
-    "with keys of another run": {"server_key": Keys.new().public, "own": Keys.new()},
-    "with the right key of the listener": {"server_key": KEYS.public, "own": Keys.new()},
-    "that claims the run's key": {
-        "server_key": KEYS.public,
-        "own": Keys(KEYS.public, Keys.new().secret),
-    },
+    "without keys": (DOOR, {}),
+    "with keys of another run": (DOOR, {"server_key": Keys.new().public, "own": Keys.new()}),
+    "with the right key of the listener": (DOOR, LISTENERS_KEY),
+    "that claims the run's key": (
+        DOOR,
+        {"server_key": KEYS.public, "own": Keys(KEYS.public, Keys.new().secret)},
+    ),
+    "without an invitation": (SEALED, {}),
+    "with the keys of the run but no invitation": (
+        SEALED,
+        {"server_key": KEYS.public, "own": KEYS},
+    ),
+    "with an invitation of its own": (SEALED, {"invitation": Guests().invite(1)}),
 }
 
 
-@pytest.mark.parametrize("keys", STRANGERS.values(), ids=STRANGERS)
-def test_a_stranger_changes_nothing_and_is_logged(listener, keys, caplog):
+@pytest.mark.parametrize(("which", "keys"), STRANGERS.values(), ids=STRANGERS)
+def test_a_stranger_changes_nothing_and_is_logged(listener, which, keys, caplog):
     connection, peer = joined(listener)
-    with connection, contextlib.closing(stranger(listener, **keys)):
+    with connection, contextlib.closing(stranger(listener, which, **keys)):
         until_refused(listener, 1)
         assert_talks(listener, connection, peer)
     assert listener.receive(SECONDS) == (peer, Message(LEFT))
@@ -134,39 +148,27 @@ def test_listeners_of_two_runs_in_one_process_let_in_their_own(listener):
                 connect(other.address, ME, limit_bytes=LIMIT, keys=KEYS, timeout=SECONDS)
 
 
-def test_what_crosses_the_wire_cannot_be_read(listener):
-    secret = b"nobody else is to read this" * 10
-    for keys, encrypt in ((KEYS, True), (None, False)):
-        with listen(
-            "network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=keys, encrypt=encrypt
-        ) as opened:
-            relay = Relay(opened.address)
-            with connect(
-                relay.address, ME, limit_bytes=LIMIT, keys=keys, encrypt=encrypt
-            ) as connection:
-                peer, _ = opened.receive(SECONDS)
-                connection.send(Message(16, body=secret))
-                assert bytes(opened.receive(SECONDS)[1].body) == secret
-                opened.send(peer, Message(16, body=secret))
-                assert bytes(connection.receive(SECONDS).body) == secret
-            assert opened.receive(SECONDS)[1].kind == LEFT
-        relay.close()
-        assert relay.crossed.count(secret) == (0 if encrypt else 2)
-
-
 FLOOD = """
 import contextlib, os, socket, sys
-for number in range(int(sys.argv[2])):
-    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as stranger:
+number, first, *ports = sys.argv[1:]
+for turn in range(int(number)):
+    with socket.create_connection(("127.0.0.1", int(ports[turn % len(ports)]))) as stranger:
         with contextlib.suppress(OSError):
-            stranger.sendall(bytes.fromhex(sys.argv[3]) + os.urandom(500))
+            stranger.sendall(bytes.fromhex(first) + os.urandom(500))
 """
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+
+
+def greeting(mechanism):
+    """The first bytes of a connection by ZMTP."""
+    return b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)
+
+
+GREETING = greeting(b"CURVE")
 
 
 def flood(listener, number, first=b""):
     """A process that begins so many connections and says `first`, then garbage."""
-    words = [sys.executable, "-c", FLOOD, str(port(listener)), str(number), first.hex()]
+    words = [sys.executable, "-c", FLOOD, str(number), first.hex(), *map(str, ports(listener))]
     return subprocess.Popen(words)
 
 
@@ -208,14 +210,15 @@ def send_frame(opened, flag, piece):
         opened.sendall(piece)
 
 
-def test_a_frame_before_the_handshake_takes_no_memory(listener):
+@pytest.mark.parametrize(("which", "mechanism"), [(DOOR, b"CURVE"), (SEALED, b"PLAIN")])
+def test_a_frame_before_the_handshake_takes_no_memory(listener, which, mechanism):
     """ZeroMQ would take in a whole frame before it asks whose it is."""
     piece = bytes(1 << 16)  # what is sent is this process's own memory, too
     before = resident_mb()
     for flag in (b"\x02", b"\x06"):
-        with socket.create_connection(("127.0.0.1", port(listener))) as opened:
+        with socket.create_connection(("127.0.0.1", ports(listener)[which])) as opened:
             opened.settimeout(SECONDS)
-            opened.sendall(GREETING)
+            opened.sendall(greeting(mechanism))
             assert opened.recv(64, socket.MSG_WAITALL)
             with pytest.raises((BrokenPipeError, ConnectionResetError)):
                 send_frame(opened, flag, piece)
@@ -223,13 +226,14 @@ def test_a_frame_before_the_handshake_takes_no_memory(listener):
     assert resident_mb() - before < LIMIT / 4 / 1e6
 
 
-def test_only_so_many_connections_may_be_silent(monkeypatch, caplog):
+@pytest.mark.parametrize("which", [DOOR, SEALED])
+def test_only_so_many_connections_may_be_silent(which, monkeypatch, caplog):
     monkeypatch.setattr("srl.streams.transport.network.most_unidentified", lambda: 4)
     with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as listener:
+        there = "127.0.0.1", ports(listener)[which]
         with contextlib.ExitStack() as stack:
             first, *_ = opened = [
-                stack.enter_context(socket.create_connection(("127.0.0.1", port(listener))))
-                for _ in range(10)
+                stack.enter_context(socket.create_connection(there)) for _ in range(10)
             ]
             until_refused(listener, 6)
             first.settimeout(SECONDS)
@@ -255,7 +259,7 @@ def test_beyond_this_host_nobody_listens_or_connects_without_keys(listener):
 def test_an_interface_goes_by_its_name_or_address():
     for interface in ("lo", "127.0.0.7"):
         with listen("network", ME, limit_bytes=LIMIT, interface=interface, keys=KEYS) as opened:
-            assert opened.address.startswith("tcp://127.0.0.")
+            assert opened.address.startswith("tcp+aes://127.0.0.")
             connection, peer = joined(opened, 2)
             with connection:
                 assert_talks(opened, connection, peer)

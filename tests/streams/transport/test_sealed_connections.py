@@ -1,0 +1,285 @@
+"""Sealed connections: whoever is on the wire between two workers reads and changes nothing."""
+
+import contextlib
+import itertools
+import time
+
+import numpy as np
+import pytest
+import zmq
+from tcp_relay import Relay
+
+from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
+from srl.streams.transport.door import ask_for_invitation
+from srl.streams.transport.keys import Keys
+from srl.streams.transport.message import encode
+from srl.streams.transport.network import NetworkConnection
+from srl.streams.transport.sealing import Guests
+
+RUN, LIMIT, SECONDS = 77, 1 << 22, 20
+ME = Identity(RUN, 1, 0)
+KEYS = Keys.new()
+LARGE = np.resize(np.arange(251, dtype=np.uint8), 1_000_000)
+SENT = [b"first " * 10, b"second" * 10, LARGE, b"last" * 10]
+"""Frame 0 is JOINED, 1 and 2 the first message, 3 and 4 the second, 5 to 9 the large one."""
+
+
+@pytest.fixture
+def listener():
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def relayed(listener, out=iter, back=iter):
+    """A connection over a wire that changes frames, its peer, and the wire."""
+    relay = Relay(listener.sealed_address, out, back)
+    invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
+    with NetworkConnection(relay.address, ME, LIMIT, SECONDS, invitation) as connection:
+        peer, message = listener.receive(SECONDS)
+        assert message == Message(JOINED)
+        yield connection, peer, relay
+    relay.close()
+
+
+def content(message):
+    return bytes(message.body)
+
+
+def assert_admitted(listener):
+    """The worker can begin a connection again."""
+    with connect(listener.address, ME, limit_bytes=LIMIT, keys=KEYS, timeout=SECONDS) as connection:
+        peer, message = listener.receive(SECONDS)
+        assert message == Message(JOINED)
+        connection.send(Message(16, body=LARGE))
+        assert content(listener.receive(SECONDS)[1]) == bytes(LARGE)
+    assert listener.receive(SECONDS) == (peer, Message(LEFT))
+
+
+@pytest.mark.parametrize("encrypt", [True, False])
+def test_what_crosses_the_wire_cannot_be_read(encrypt):
+    secret = b"nobody else is to read this" * 10
+    keys = KEYS if encrypt else None
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=keys) as opened:
+        relay = Relay(opened.sealed_address if encrypt else opened.address)
+        invitation = ask_for_invitation(opened.address, SECONDS, KEYS) if encrypt else None
+        with NetworkConnection(relay.address, ME, LIMIT, SECONDS, invitation) as connection:
+            peer, _ = opened.receive(SECONDS)
+            connection.send(Message(16, body=secret))
+            assert content(opened.receive(SECONDS)[1]) == secret
+            opened.send(peer, Message(16, body=secret))
+            assert content(connection.receive(SECONDS)) == secret
+        assert opened.receive(SECONDS)[1].kind == LEFT
+        relay.close()
+    assert relay.crossed.count(secret) == (0 if encrypt else 2)
+    assert (b"srl\0" in relay.crossed) is not encrypt  # as a header begins
+
+
+def ordered(*order):
+    """Passes the first frames on in this order, and those that follow as they come."""
+
+    def change(frames):
+        kept = []
+        for number in order:
+            kept += itertools.islice(frames, max(number + 1 - len(kept), 0))
+            yield from kept[number : number + 1]  # none if the connection has ended
+        yield from frames
+
+    return change
+
+
+def altered(number, change):
+    """Passes one frame on as `change` gives it."""
+
+    def change_one(frames):
+        for at, frame in enumerate(frames):
+            yield change(bytearray(frame)) if at == number else frame
+
+    return change_one
+
+
+def flip(at):
+    def change(frame):
+        frame[at] ^= 1
+        return frame
+
+    return change
+
+
+def alone(frame):
+    """A header after which no body follows."""
+    frame[0] &= ~1
+    return frame
+
+
+def shorter(frame):
+    """Without its last byte."""
+    frame[1] -= 1
+    return frame[:-1]
+
+
+FAULTS = {
+    "a message repeated": (ordered(0, 1, 2, 1, 2, 3, 4), 1),
+    "an old message again": (ordered(0, 1, 2, 3, 4, 1, 2), 2),
+    "two messages in turn": (ordered(0, 3, 4, 1, 2), 0),
+    "a message left out": (ordered(0, 3, 4, 5, 6, 7, 8, 9), 0),
+    "a bit of a header": (altered(3, flip(40)), 1),
+    "a bit of a body": (altered(4, flip(20)), 1),
+    "a bit of a tag": (altered(4, flip(-1)), 1),
+    "a bit of the last part": (altered(9, flip(1000)), 2),
+    "two parts of a body in turn": (ordered(0, 1, 2, 3, 4, 5, 6, 8, 7, 9), 2),
+    "a body of another message": (ordered(0, 1, 2, 3, 2), 1),
+    "a body cut off": (altered(3, alone), 1),
+    "a shorter body": (altered(4, shorter), 1),
+    "a header in place of a body": (ordered(0, 1, 2, 3, 3, 4), 1),
+}
+
+
+@pytest.mark.parametrize(("fault", "arrive"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_on_the_way_to_a_listener_ends_the_connection(listener, fault, arrive):
+    with relayed(listener, out=fault) as (connection, peer, _):
+        with contextlib.suppress(Disconnected):  # the end may come before all is sent
+            for body in SENT:
+                connection.send(Message(16, body=body))
+        for body in SENT[:arrive]:
+            whose, message = listener.receive(SECONDS)
+            assert whose is peer
+            assert content(message) == bytes(body)
+        assert listener.receive(SECONDS) == (peer, Message(LEFT))
+        with pytest.raises(Disconnected):
+            connection.wait(lambda: listener.receive(0))
+    assert listener.refused == 1
+    assert_admitted(listener)
+    assert listener.refused == 1
+
+
+@pytest.mark.parametrize("fault", [altered(1, flip(30)), altered(0, alone), ordered(2, 3, 0, 1)])
+def test_a_fault_on_the_way_from_a_listener_ends_the_connection(listener, fault):
+    with relayed(listener, back=fault) as (connection, peer, _):
+        for body in SENT:
+            listener.send(peer, Message(16, body=body))
+        with pytest.raises(Disconnected, match="it sent"):
+            connection.wait(lambda: None)
+        assert listener.receive(SECONDS) == (peer, Message(LEFT))
+    assert_admitted(listener)
+
+
+def keeping(seen):
+    """Passes frames on and keeps them."""
+
+    def keep(frames):
+        for frame in frames:
+            seen.append(frame)
+            yield frame
+
+    return keep
+
+
+def test_messages_of_another_connection_or_direction_are_refused(listener):
+    """All begin as JOINED and the first message, but their keys differ."""
+    seen = []
+    keep = keeping(seen)
+
+    def instead(frames):
+        yield next(frames)
+        for frame in frames:
+            yield seen.pop(0) if seen else frame
+
+    with relayed(listener, out=keep) as (connection, peer, _):
+        connection.send(Message(16, body=b"from a worker"))
+        assert content(listener.receive(SECONDS)[1]) == b"from a worker"
+    assert listener.receive(SECONDS) == (peer, Message(LEFT))
+    del seen[0]  # its JOINED
+    with relayed(listener, out=instead) as (connection, peer, _):
+        connection.send(Message(16, body=b"of a later one"))
+        assert listener.receive(SECONDS) == (peer, Message(LEFT))
+    with relayed(listener, out=instead, back=keep) as (connection, peer, _):
+        seen.clear()
+        listener.send(peer, Message(16, body=b"from the listener"))
+        assert content(connection.receive(SECONDS)) == b"from the listener"
+        connection.send(Message(16, body=b"from a worker"))
+        assert listener.receive(SECONDS) == (peer, Message(LEFT))
+    assert listener.refused == 2
+
+
+def by_invitation(listener, invitation):
+    """A bare ZeroMQ socket that shows an invitation, and whose JOINED is not sealed."""
+    opened = zmq.Context.instance().socket(zmq.DEALER)
+    opened.linger = 0
+    opened.reconnect_ivl = -1
+    opened.setsockopt_string(zmq.PLAIN_USERNAME, invitation.number.hex())
+    opened.setsockopt_string(zmq.PLAIN_PASSWORD, invitation.word.hex())
+    opened.connect(listener.sealed_address)
+    with contextlib.suppress(zmq.Again):  # it may be refused already
+        opened.send(encode(ME, Message(JOINED), 0), zmq.NOBLOCK)
+    return opened
+
+
+def until_refused(listener, number):
+    """Receives nothing until so many have been refused."""
+    deadline = time.monotonic() + SECONDS
+    while listener.refused < number:
+        assert listener.receive(0.01) is None
+        assert time.monotonic() < deadline
+
+
+def test_an_invitation_that_was_read_on_the_wire_is_of_no_use(listener, caplog):
+    invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
+    with NetworkConnection(listener.sealed_address, ME, LIMIT, SECONDS, invitation) as connection:
+        listener.receive(SECONDS)
+        with contextlib.closing(by_invitation(listener, invitation)):
+            until_refused(listener, 1)
+        connection.send(Message(16, body=b"still here"))
+        assert content(listener.receive(SECONDS)[1]) == b"still here"
+        assert "it was not invited" in caplog.text
+
+
+def test_whoever_catches_an_invitation_cannot_speak_and_is_cut_off(listener):
+    """On the wire the word of an invitation can be read and taken, but not its keys."""
+    invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
+    with contextlib.closing(by_invitation(listener, invitation)) as thief:
+        until_refused(listener, 1)
+        deadline = time.monotonic() + SECONDS
+        while thief.poll(0, zmq.POLLOUT):  # until there is no connection to send to
+            thief.send(bytes(1 << 16), zmq.NOBLOCK)
+            assert listener.receive(0) is None
+            assert time.monotonic() < deadline
+    with pytest.raises(Disconnected):
+        NetworkConnection(listener.sealed_address, ME, LIMIT, SECONDS, invitation)
+    assert_admitted(listener)
+
+
+def test_unused_invitations_lapse_when_there_are_very_many():
+    guests = Guests()
+    first, *_, last = [guests.invite(1) for _ in range(4097)]
+    shown = [(each.number.hex().encode(), each.word.hex().encode()) for each in (first, last)]
+    assert [guests.admits(*each) for each in (*shown, shown[1])] == [False, True, False]
+
+
+def test_keys_are_renewed_before_their_counters_end(listener, monkeypatch):
+    """With one key and nonce the same message would cross as the same frames."""
+    monkeypatch.setattr("srl.streams.transport.sealing._KEY_FRAMES", 4)
+    out, back = [], []
+    with relayed(listener, keeping(out), keeping(back)) as (connection, peer, _):
+        for _ in range(20):
+            connection.send(Message(16, body=LARGE))
+            assert content(listener.receive(SECONDS)[1]) == bytes(LARGE)
+            listener.send(peer, Message(16, body=b"the same each time"))
+            assert content(connection.receive(SECONDS)) == b"the same each time"
+    assert len(out) > 100
+    assert len(set(out)) == len(out)
+    assert len(set(back)) == len(back) == 40
+
+
+def test_all_keys_differ():
+    one, other = (Guests().invite(1) for _ in range(2))
+    assert len({*one[3:], *other[3:]}) == 4
+
+
+def test_a_processor_without_aes_has_curve_instead(monkeypatch):
+    monkeypatch.setattr("srl.streams.transport.door.processor_has_aes", lambda: False)
+    with listen("network", Identity(RUN, 0, 0), limit_bytes=LIMIT, keys=KEYS) as listener:
+        assert listener.address.startswith("tcp://")
+        assert_admitted(listener)
+        with pytest.raises(Disconnected, match="only processes with the keys of its run"):
+            connect(listener.address, ME, limit_bytes=LIMIT, keys=Keys.new(), timeout=SECONDS)
