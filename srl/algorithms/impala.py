@@ -61,6 +61,7 @@ class IMPALA(Algorithm):
     """The weight of the reward for entropy."""
 
     learns_state_value: ClassVar[bool] = True
+    values_see_more: ClassVar[bool] = True
 
     @property
     def instance(self) -> type[IMPALAInstance]:
@@ -117,7 +118,7 @@ class IMPALAInstance(Instance):
 
     def policy(self, state: IMPALAState) -> Policy:
         """Gives the policy's parameters and the statistics of observations."""
-        return Policy(state.params["policy"], state.observations)
+        return Policy(state.params["policy"], self.normalizer.policy_statistics(state.observations))
 
     @classmethod
     def has_replay(cls) -> bool:

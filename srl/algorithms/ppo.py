@@ -93,6 +93,7 @@ class PPO(Algorithm):
     """True if the advantages of each batch are standardised."""
 
     learns_state_value: ClassVar[bool] = True
+    values_see_more: ClassVar[bool] = True
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -195,7 +196,7 @@ class PPOInstance(Instance):
 
     def policy(self, state: PPOState) -> Policy:
         """Gives the policy's parameters and the statistics of observations."""
-        return Policy(state.params["policy"], state.observations)
+        return Policy(state.params["policy"], self.normalizer.policy_statistics(state.observations))
 
     def slots_of_block(self, length: int) -> int:
         """Slots that are divided among minibatches."""

@@ -12,6 +12,7 @@ import numpy as np
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State, Total, learn
 from srl.algorithms.preprocessing import bound
+from srl.algorithms.privileged import expect_privileged
 from srl.config.fixed import Fixed, first_fitting
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -121,6 +122,7 @@ class PolicySet:
     ) -> PolicySet:
         """The policies that an experiment learns; `updates` as for `of`."""
         algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
+        expect_privileged(algorithm, specs)
         taught = experiment.taught
         return PolicySet.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from srl.algorithms.privileged import policy_specs
 from srl.config.experiment import Experiment
 from srl.core.errors import Unwritable
 from srl.loop.learning.progress import Progress
@@ -140,7 +141,8 @@ class Run:
                 self._evaluations = Evaluations(settings, self.folder, self.checkpoints)
                 self._stack.enter_context(closing(self._evaluations))
             self.show.start(trainer)
-            for remark in experiment.algorithm.network.remarks(specs.observation):
+            seen = policy_specs(specs, experiment.algorithm.privileged).observation
+            for remark in experiment.algorithm.network.remarks(seen):
                 self.show.say(remark)
             config = read_config(RunFolder(self.folder))
             self._trackers.start(self.folder, config, resumed_at, self.show.say)
