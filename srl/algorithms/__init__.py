@@ -9,6 +9,7 @@ from srl.algorithms.appo import APPO
 from srl.algorithms.discrete_sac import DiscreteSAC
 from srl.algorithms.dqn import DQN
 from srl.algorithms.impala import IMPALA
+from srl.algorithms.mappo import IPPO, MAPPO
 from srl.algorithms.ppo import PPO
 from srl.algorithms.pqn import PQN
 from srl.algorithms.r2d2 import R2D2
@@ -18,6 +19,7 @@ from srl.algorithms.td3 import TD3
 
 ALGORITHMS: tuple[type[Algorithm], ...] = (
     *(PPO, APPO, IMPALA, REPPO),
+    *(MAPPO, IPPO),
     *(PQN, DQN, R2D2),
     *(SAC, DiscreteSAC, TD3),
 )
@@ -28,6 +30,8 @@ __all__ = [
     "APPO",
     "DQN",
     "IMPALA",
+    "IPPO",
+    "MAPPO",
     "PPO",
     "PQN",
     "R2D2",

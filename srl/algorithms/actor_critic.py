@@ -42,7 +42,9 @@ class ActorCritic:
     @cached_property
     def network(self) -> PolicyAndValue:
         """The network's functions."""
-        built = self.settings.build(self.specs.observation, self.actions.num_outputs)
+        space = self.normalizer.policy_space
+        value_space = space if self.settings.shared else self.specs.observation
+        built = self.settings.build(space, self.actions.num_outputs, value_space)
         if built.shared != self.settings.shared:
             raise UserError(
                 f"network.shared={self.settings.shared}, and what "
@@ -68,7 +70,7 @@ class ActorCritic:
         self, policy: Policy, observation: Tree, memory: Tree, slot: Array
     ) -> tuple[Distribution, Tree]:
         """Gives the distributions of actions, and the memory after them; all slots are alike."""
-        inputs = self.normalizer.normalize(policy.normalizer, observation)
+        inputs = self.normalizer.policy_inputs(policy.normalizer, observation)
         outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
         return self.actions(policy.params["actions"], outputs, action_mask(observation)), memory
 
@@ -83,7 +85,7 @@ class ActorCritic:
             memory: [B, ...], before the first row.
             ended: bool [L, B], rows that end an episode.
         """
-        inputs = self.normalizer.normalize(policy.normalizer, observation)
+        inputs = self.normalizer.policy_inputs(policy.normalizer, observation)
         outputs = self.network.policy_sequence(policy.params["network"], inputs, memory, ended)
         return self.actions(policy.params["actions"], outputs, action_mask(observation))
 
@@ -91,7 +93,7 @@ class ActorCritic:
         self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
     ) -> tuple[Array, Tree]:
         """Gives the value of each row, and the memory before each; see `distributions`."""
-        inputs = self.normalizer.normalize(statistics, observation)
+        inputs = self._value_inputs(statistics, observation)
         return self.network.value_sequence(_networks(params), inputs, memory, ended)
 
     def distributions_and_values(
@@ -111,10 +113,17 @@ class ActorCritic:
             memory: [B, ...] of `policy` and of `value`, before the first row.
             ended: bool [L, B], rows that end an episode.
         """
-        inputs = self.normalizer.normalize(statistics, observation)
-        outputs, value = self.network.both_sequences(_networks(params), inputs, memory, ended)
+        seen = self.normalizer.policy_inputs(statistics, observation)
+        inputs = seen, self._value_inputs(statistics, observation)
+        outputs, value = self.network.both_sequences(_networks(params), *inputs, memory, ended)
         mask = action_mask(observation)
         return self.actions(params["policy"]["actions"], outputs, mask), value
+
+    def _value_inputs(self, statistics: Any, observation: Tree) -> Tree:
+        """The value's inputs: those of the policy, where the two share layers."""
+        if self.settings.shared:
+            return self.normalizer.policy_inputs(statistics, observation)
+        return self.normalizer.normalize(statistics, observation)
 
     def empty_value_memory(self, unroll: Unroll) -> Tree:
         """Gives a `ValueMemory` of nothing for the slots of an unroll; () where none is needed."""

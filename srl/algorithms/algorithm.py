@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args
 
+from srl.algorithms.actor import Actor
 from srl.algorithms.distributions import Distribution
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.normalization import ObservationNormalizer, ScaledBytes
+from srl.algorithms.privileged import expect_may_see_more
 from srl.algorithms.returns import where_rows
 from srl.core.errors import PlanError, UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
@@ -90,7 +92,12 @@ class Algorithm(Settings):
     atari:..., otherwise raw. Reported returns are of raw rewards."""
     reward_scale: Annotated[float, Range(1e-9, 1e9)] = field(default=1.0, kw_only=True)
     """The factor of these rewards."""
+    privileged: tuple[str, ...] = field(default=(), kw_only=True)
+    """The keys of a Dict observation that only values and critics see, such as state; nested ones
+    as scene/state. A trained policy does not need them."""
 
+    values_see_more: ClassVar[bool] = False
+    """True if a value or a critic may see more than the policy."""
     learns_state_value: ClassVar[bool] = False
     """True if the algorithm learns a policy and a value of states, which may share layers."""
 
@@ -138,6 +145,7 @@ class Algorithm(Settings):
                 )
         given, known = self.scaled_bytes, get_args(ScaledBytes)
         expect(given in known, "algorithm.scaled_bytes", given, " or ".join(known))
+        expect_may_see_more(self)
         if self.network.shared and not self.learns_state_value:
             raise UserError(
                 f"network.shared=True: {type(self).__name__} has no policy and value that could "
@@ -220,31 +228,6 @@ def adjustable_settings(kind: type[Algorithm]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-class Actor(Protocol):
-    """The functions that act, over B slots."""
-
-    def initial_memory(self, batch: int) -> Tree:
-        """Gives the memory of `batch` slots at the start of an episode; () for none."""
-        ...
-
-    def distribution(
-        self, policy: Policy, observation: Tree, memory: Tree, slot: Array
-    ) -> tuple[Distribution, Tree]:
-        """Gives the distribution of each slot's action, and the memory after it.
-
-        Args:
-            policy: From `Instance.policy`.
-            observation: [B, ...].
-            memory: [B, ...], of these slots.
-            slot: int32 [B], which of the policy's slots in the run these are.
-        """
-        ...
-
-    def env_action(self, action: Tree) -> Tree:
-        """Gives what the simulator takes for actions; needs no JAX."""
-        ...
-
-
 @dataclass(frozen=True)
 class Instance(ABC):
     """The pure functions of one trained policy, over B slots.
@@ -302,6 +285,7 @@ class Instance(ABC):
             self.specs.observation,
             running=config.normalize_observations,
             scaled_bytes=config.scaled_bytes,
+            privileged=tuple(config.privileged),
         )
 
     # Acting.

@@ -31,7 +31,9 @@ class BoundedActor:
     @cached_property
     def network(self) -> PolicyAndValue:
         """The network's functions, of which the actor is the policy."""
-        return self.settings.build(self.specs.observation, self.outputs_per_number * self.size)
+        return self.settings.build(
+            self.normalizer.policy_space, self.outputs_per_number * self.size
+        )
 
     @cached_property
     def size(self) -> int:
@@ -49,7 +51,7 @@ class BoundedActor:
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters."""
-        return self.network.init(key)["policy"]
+        return self.network.init_policy(key)
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives no memory."""
@@ -57,7 +59,7 @@ class BoundedActor:
 
     def outputs(self, params: Tree, statistics: Any, observation: Tree) -> Array:
         """Gives the outputs of the network, [S, outputs]."""
-        inputs = self.normalizer.normalize(statistics, observation)
+        inputs = self.normalizer.policy_inputs(statistics, observation)
         return self.network.policy_sequence(params, inputs)
 
     def shaped(self, action: Array) -> Array:

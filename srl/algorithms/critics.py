@@ -43,11 +43,12 @@ class ActionCritics:
         size = math.prod(self.specs.action.shape or ())
         action = spaces.Box(-1.0, 1.0, (size,), np.float32)
         both = spaces.Dict({"observation": self.specs.observation, "action": action})
-        return self.settings.build(both, 1).with_value_outputs(self.form.size)
+        built = self.settings.build(self.normalizer.policy_space, 1, both)
+        return built.with_value_outputs(self.form.size)
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters of all critics, [number, ...]."""
-        return _stacked(lambda key: self.network.init(key)["value"], key, self.number)
+        return _stacked(self.network.init_value, key, self.number)
 
     def values(self, params: Tree, statistics: Any, observation: Tree, action: Array) -> Array:
         """Gives the values of actions by all critics, [number, S]."""
@@ -82,17 +83,18 @@ class ChoiceCritics:
     """Critics of an observation, which give the values of all actions."""
 
     network: PolicyAndValue
+    """A network with as many outputs of its value as there are actions."""
     normalizer: ObservationNormalizer
     number: int
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters of all critics, [number, ...]."""
-        return _stacked(lambda key: self.network.init(key)["policy"], key, self.number)
+        return _stacked(self.network.init_value, key, self.number)
 
     def values(self, params: Tree, statistics: Any, observation: Tree) -> Array:
         """Gives the values of all actions by all critics, [number, S, actions]."""
         inputs = self.normalizer.normalize(statistics, observation)
-        return jax.vmap(lambda one: self.network.policy_sequence(one, inputs))(params)
+        return jax.vmap(lambda one: self.network.value_outputs(one, inputs))(params)
 
 
 def min_of_subset(values: Array, key: Array, subset: int) -> Array:

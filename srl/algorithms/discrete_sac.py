@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.critics import ChoiceCritics, expect_critics_fit, min_of_subset, step_key
@@ -80,6 +80,8 @@ class DiscreteSAC(Algorithm):
     """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
     steps before it learns."""
 
+    values_see_more: ClassVar[bool] = True
+
     @property
     def saves_replay(self) -> bool:
         """True if checkpoints hold the replay."""
@@ -139,7 +141,7 @@ class ChoiceActor:
 
     def choice(self, params: Tree, statistics: Any, observation: Tree) -> Categorical:
         """Gives the distributions of actions, for any leading axes."""
-        inputs = self.normalizer.normalize(statistics, observation)
+        inputs = self.normalizer.policy_inputs(statistics, observation)
         outputs = self.network.policy_sequence(params, inputs)
         return self.actions((), outputs, action_mask(observation))  # type: ignore[return-value]
 
@@ -160,15 +162,17 @@ class DiscreteSACInstance(Instance):
 
     @cached_property
     def actor(self) -> ChoiceActor:
-        """The actor, whose network is of the same form as a critic."""
+        """The actor, with the network of the critics as its value."""
         actions = action_distribution(self.specs.action)
-        network = self.config.network.build(self.specs.observation, actions.num_outputs)
+        seen, outputs = self.normalizer.policy_space, actions.num_outputs
+        network = self.config.network.build(seen, outputs, self.specs.observation)
         return ChoiceActor(network, self.normalizer, actions)
 
     @cached_property
     def critics(self) -> ChoiceCritics:
         """The critics, each of which has a target network."""
-        return ChoiceCritics(self.actor.network, self.normalizer, self.config.critics)
+        network = self.actor.network.with_value_outputs(self.actor.actions.num_outputs)
+        return ChoiceCritics(network, self.normalizer, self.config.critics)
 
     @property
     def descents(self) -> dict[str, Descent]:
@@ -195,7 +199,7 @@ class DiscreteSACInstance(Instance):
         params_key, learning_key = jax.random.split(key)
         actor_key, critic_key = jax.random.split(params_key)
         params = {
-            "actor": self.actor.network.init(actor_key)["policy"],
+            "actor": self.actor.network.init_policy(actor_key),
             "critics": self.critics.init(critic_key),
             "log_temperature": jnp.log(jnp.float32(self.config.temperature)),
         }
@@ -210,7 +214,7 @@ class DiscreteSACInstance(Instance):
 
     def policy(self, state: DiscreteSACState) -> Policy:
         """Gives the actor's parameters and the statistics of observations."""
-        return Policy(state.params["actor"], state.observations)
+        return Policy(state.params["actor"], self.normalizer.policy_statistics(state.observations))
 
     def empty_replay(self, unroll: Unroll) -> Replay:
         """Gives a replay of nothing for the slots of this unroll."""

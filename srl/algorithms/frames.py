@@ -22,7 +22,7 @@ from srl.core.types import Array, Tree
 
 @dataclass(frozen=True)
 class FrameStack:
-    """The last `frames` observations of a space as one; their Box leaves, but no masks.
+    """The last `frames` observations of a space as one: of Box leaves, but masks.
 
     Images (uint8) are stacked along their channels, [frames, height, width] where they have none.
     All other leaves are longer along their last axis. The newest observation is the last.
@@ -32,6 +32,8 @@ class FrameStack:
     """The space of one observation."""
     frames: int
     """The number of observations in a stack, at least 2."""
+    privileged: tuple[str, ...] = ()
+    """The keys that policies do not see, which are not stacked."""
 
     @cached_property
     def stacked(self) -> Space:
@@ -146,7 +148,12 @@ class FrameStack:
     def _stacks(self) -> Tree:
         """True for each leaf that is stacked."""
         names = names_of(self._leaves) or "observation"
-        return map_tree(_is_stacked, names, self._leaves)
+
+        def is_stacked(name: str, leaf: Space) -> bool:
+            hidden = any(f"{name}/".startswith(f"{key}/") for key in self.privileged)
+            return isinstance(leaf, spaces.Box) and not (hidden or is_mask(name))
+
+        return map_tree(is_stacked, names, self._leaves)
 
 
 def merged(leaf: spaces.Box, x: Any, library: Any) -> Any:
@@ -166,7 +173,3 @@ def _axis(leaf: spaces.Box) -> int | None:
         return None
     channels_first = is_image(leaf) and shape[0] < shape[2]  # pyright: ignore[reportGeneralTypeIssues]
     return 0 if channels_first else len(shape) - 1
-
-
-def _is_stacked(name: str, leaf: Space) -> bool:
-    return isinstance(leaf, spaces.Box) and not is_mask(name)

@@ -112,7 +112,7 @@ class ImitatingInstance(Instance):
     def acting_policy(self, params: Tree, observations: Any) -> Policy:
         """Gives the policy with the teacher's share, where it may act."""
         share = {SHARE: jnp.asarray(self.config.teacher_share, jnp.float32)} if self.mixes else ()
-        return Policy(params, observations, share)
+        return Policy(params, self.normalizer.policy_statistics(observations), share)
 
     def act(
         self, policy: Policy, observation: Tree, memory: Tree, keys: Array, slot: Array

@@ -62,6 +62,7 @@ class IMPALA(Imitating):
     """The weight of the reward for entropy."""
 
     learns_state_value: ClassVar[bool] = True
+    values_see_more: ClassVar[bool] = True
 
     @property
     def instance(self) -> type[IMPALAInstance]:

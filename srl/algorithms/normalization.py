@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
+from srl.algorithms.privileged import policy_space, visible
 from srl.algorithms.returns import valid_rows
 from srl.core.lazy import jnp
 from srl.core.spaces import Space, is_mask, is_picture, space_tree, spaces
@@ -129,6 +131,13 @@ class ObservationNormalizer:
     """True if observations are standardised; otherwise only pictures are scaled."""
     scaled_bytes: ScaledBytes = "pictures"
     """The leaves of uint8 that are scaled as pictures."""
+    privileged: tuple[str, ...] = ()
+    """The keys that policies do not see."""
+
+    @cached_property
+    def policy_space(self) -> Space:
+        """The space of what policies see of the observations."""
+        return policy_space(self.space, self.privileged)
 
     def init(self) -> dict[str, Statistics]:
         """Gives the statistics by the leaf's name, such as `observation` or `camera/depth`."""
@@ -178,16 +187,30 @@ class ObservationNormalizer:
         observation = map_tree(lambda x: x[:-1], unroll.observation)
         return self.update(statistics, total(self.measure(statistics, observation, valid)))
 
-    def normalize(self, statistics: dict[str, Statistics], observation: Tree) -> Tree:
-        """Gives the observation as networks take it, for any leading axes."""
+    def policy_statistics(self, statistics: dict[str, Statistics]) -> dict[str, Statistics]:
+        """Gives the statistics of what policies see."""
+        seen = leaves_of(visible(self._names, self.privileged))
+        return {name: x for name, x in statistics.items() if name in seen}
 
+    def normalize(self, statistics: dict[str, Statistics], observation: Tree) -> Tree:
+        """Gives the observation as values and critics take it, for any leading axes."""
+        return self._normalized(statistics, self._names, self._leaves, observation)
+
+    def policy_inputs(self, statistics: dict[str, Statistics], observation: Tree) -> Tree:
+        """Gives the observation as policies take it, without privileged keys; see `normalize`."""
+        trees = self._names, self._leaves, observation
+        return self._normalized(statistics, *(visible(tree, self.privileged) for tree in trees))
+
+    def _normalized(
+        self, statistics: dict[str, Statistics], names: Tree, leaves: Tree, observation: Tree
+    ) -> Tree:
         def visit(name: str, leaf: Space, value: Array) -> Array:
             if name in statistics:
                 scaled = standardize(statistics[name], value, FLOOR)
                 return jnp.clip(scaled, -self.clip, self.clip)
             return value.astype(jnp.float32) / 255 if self._is_scaled(leaf) else value
 
-        return map_tree(visit, self._names, self._leaves, observation)
+        return map_tree(visit, names, leaves, observation)
 
     def _has_statistics(self, name: str, leaf: Space) -> bool:
         return isinstance(leaf, spaces.Box) and not is_mask(name) and not self._is_scaled(leaf)

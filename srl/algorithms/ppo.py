@@ -94,6 +94,7 @@ class PPO(Imitating):
     """True if the advantages of each batch are standardised."""
 
     learns_state_value: ClassVar[bool] = True
+    values_see_more: ClassVar[bool] = True
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""

@@ -26,7 +26,7 @@ def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -
     if algorithm.frame_stack <= 1:
         instance = algorithm.bind(specs, updates, slots)
         return Preprocessed(instance, None, transform) if transform else instance  # type: ignore
-    stack = FrameStack(specs.observation, algorithm.frame_stack)
+    stack = FrameStack(specs.observation, algorithm.frame_stack, tuple(algorithm.privileged))
     seen = replace(specs, observation=stack.stacked)
     instance = replace(algorithm.bind(seen, updates, slots), stack=stack)
     return Preprocessed(instance, stack, transform)  # type: ignore[return-value]

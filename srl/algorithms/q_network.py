@@ -106,14 +106,14 @@ class QNetwork:
     @cached_property
     def network(self) -> PolicyAndValue:
         """The network's functions, of which action values use the policy's."""
-        streams, space = self.head.streams, self.specs.observation
+        streams, space = self.head.streams, self.normalizer.policy_space
         if len(streams) == 1:
             return self.settings.build(space, *streams)
         return with_streams(self.settings.build(space, 0), streams)
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters."""
-        return self.network.init(key)["policy"]
+        return self.network.init_policy(key)
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the network's memory of nothing."""
@@ -135,7 +135,7 @@ class QNetwork:
             memory: [B, ...].
             slot: int32 [B].
         """
-        inputs = self.normalizer.normalize(policy.normalizer, observation)
+        inputs = self.normalizer.policy_inputs(policy.normalizer, observation)
         outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
         values = self.mask(observation, self.head.values(outputs))
         shares = of_slots(policy.params["epsilon"], slot)
@@ -158,7 +158,7 @@ class QNetwork:
             memory: [B, ...], before the first row.
             ended: bool [L, B], rows that end an episode; only memory needs it.
         """
-        inputs = self.normalizer.normalize(statistics, observation)
+        inputs = self.normalizer.policy_inputs(statistics, observation)
         return self.network.policy_sequence(params, inputs, memory, ended)
 
     def values(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, expect_bounded
@@ -84,6 +84,8 @@ class REPPO(Algorithm):
     """The largest KL divergence of an action's distribution from that before the update."""
     kl_cost: Annotated[float, Range(1e-9)] = 0.01
     """The first weight of divergences beyond the bound, which is learned."""
+
+    values_see_more: ClassVar[bool] = True
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -209,7 +211,8 @@ class REPPOInstance(Instance):
 
     def policy(self, state: REPPOState) -> Policy:
         """Gives the actor's parameters and the statistics of observations."""
-        return Policy({"actor": state.params["actor"]["network"]}, state.observations)
+        statistics = self.normalizer.policy_statistics(state.observations)
+        return Policy({"actor": state.params["actor"]["network"]}, statistics)
 
     def slots_of_block(self, length: int) -> int:
         """Slots that are divided among minibatches."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
@@ -85,6 +85,8 @@ class SAC(Algorithm):
     keep_replay: bool = True
     """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
     steps before it learns."""
+
+    values_see_more: ClassVar[bool] = True
 
     @property
     def saves_replay(self) -> bool:
@@ -236,7 +238,7 @@ class SACInstance(Instance):
     def policy(self, state: SACState) -> Policy:
         """Gives the actor's parameters, and whether it acts yet."""
         params = {"actor": state.params["actor"], "acts": self.ratio.past_warm_up(state.n)}
-        return Policy(params, state.observations)
+        return Policy(params, self.normalizer.policy_statistics(state.observations))
 
     def empty_replay(self, unroll: Unroll) -> Replay:
         """Gives a replay of nothing for the slots of this unroll."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
@@ -89,6 +89,8 @@ class TD3(Algorithm):
     keep_replay: bool = True
     """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
     steps before it learns."""
+
+    values_see_more: ClassVar[bool] = True
 
     @property
     def saves_replay(self) -> bool:
@@ -236,7 +238,7 @@ class TD3Instance(Instance):
             "noise": jnp.linspace(*self.config.noise, max(self.slots, 1)),
             "acts": self.ratio.past_warm_up(state.n),
         }
-        return Policy(params, state.observations)
+        return Policy(params, self.normalizer.policy_statistics(state.observations))
 
     def empty_replay(self, unroll: Unroll) -> Replay:
         """Gives a replay of nothing for the slots of this unroll."""

@@ -35,7 +35,7 @@ class Evaluation(Settings):
     """The seed of the environments and of sampling, the same for all versions."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment that differ from training's, by name. The spaces must stay the
-    same. As arguments: --evaluation.options.NAME VALUE."""
+    same, but for privileged keys. As arguments: --evaluation.options.NAME VALUE."""
     metric: str = "return"
     """The metric of eval/* that selects the best version; more is better."""
     target: float | None = None

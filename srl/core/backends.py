@@ -43,12 +43,13 @@ AT_ONCE = "steps all its environments at once, by itself"
 """The reason of vector environments."""
 _WRAPPERS = ("wrappers", "metrics", "ignore")
 _PROCESSES = ("restarts", "step_timeout", "start_timeout")
-_NO_PYTHON: dict[str, str] = dict.fromkeys(_WRAPPERS, "is not written in Python")
+_STATE = "world_state"
+_NO_PYTHON: dict[str, str] = dict.fromkeys((*_WRAPPERS, _STATE), "is not written in Python")
 _THREADS = "steps on threads: give threads=N"
 _VECTOR = "srl.pools.python.vector_env", ("workers", *_WRAPPERS), AT_ONCE
 _PYTHON = (
     "srl.pools.python.make",
-    ("batch_size", "workers", "action_repeat", *_PROCESSES, *_WRAPPERS),
+    ("batch_size", "workers", "action_repeat", *_PROCESSES, *_WRAPPERS, _STATE),
     "steps no threads",
 )
 
@@ -79,7 +80,7 @@ BACKENDS = {
     # jax:gymnax:CartPole-v1, jax:brax:ant, or jax:module:maker of a FunctionalEnv
     "jax": Backend(
         "srl.pools.functional.pool",
-        ("action_repeat",),
+        ("action_repeat", _STATE),
         "steps all its environments in one compiled call",
         language="JAX",
         compiled=True,

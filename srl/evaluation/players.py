@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srl.algorithms.privileged import policy_specs
 from srl.config.experiment import Experiment
 from srl.core.errors import UserError
 from srl.core.lazy import jax
@@ -89,7 +90,9 @@ def opponent(
             for e in (resolved.experiment.env, experiment.env)
         ]
         with make_pool(resolved.experiment.env) as pool:
-            _expect_specs(folder, pool.specs, specs, names)
+            privileged = resolved.experiment.algorithm.privileged
+            theirs, ours = (policy_specs(x, privileged) for x in (pool.specs, specs))
+            _expect_specs(folder, theirs, ours, names)
     return trained(resolved.experiment, folder, specs, version)
 
 

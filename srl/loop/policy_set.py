@@ -13,6 +13,7 @@ from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State, Total, learn
 from srl.algorithms.imitation import ACTION, with_teachers
 from srl.algorithms.preprocessing import bound
+from srl.algorithms.privileged import expect_privileged
 from srl.config.fixed import Fixed, first_fitting
 from srl.config.sources import teachers_of
 from srl.core.errors import UserError
@@ -127,6 +128,7 @@ class PolicySet:
     ) -> PolicySet:
         """The policies that an experiment learns; `updates` as for `of`."""
         algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
+        expect_privileged(algorithm, specs)
         taught = experiment.taught
         made = PolicySet.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
         if not experiment.teacher:

@@ -7,7 +7,8 @@ from srl.networks.auto import AutoNetwork
 from srl.networks.cnn import CNN
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
-from srl.networks.network import Network, PolicyAndValue
+from srl.networks.network import Network
+from srl.networks.policy_and_value import PolicyAndValue
 from srl.networks.simba import SimBa
 
 __all__ = ["CNN", "MLP", "AutoNetwork", "EntityAttention", "Network", "PolicyAndValue", "SimBa"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError
 from srl.core.spaces import Space
@@ -10,7 +11,10 @@ from srl.networks.cnn import CNN
 from srl.networks.entities import entity_sets, mask_of, named_leaves, sets_without_mask
 from srl.networks.entity_attention import EntityAttention
 from srl.networks.mlp import MLP
-from srl.networks.network import Network, PolicyAndValue
+from srl.networks.network import Network
+
+if TYPE_CHECKING:
+    from flax import linen
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,13 @@ class AutoNetwork(Network):
     """Units of each hidden layer of the value's perceptron, or of critics; by default the
     policy's."""
 
-    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives the functions of the chosen network."""
-        return self.choose(space).build(space, num_outputs)
+    def features(self, space: Space) -> linen.Module:
+        """Gives the policy's layers of the network that fits its observations."""
+        return self.choose(space).features(space)
+
+    def value_features(self, space: Space) -> linen.Module:
+        """Gives the value's layers of the network that fits its observations."""
+        return self.choose(space).value_features(space)
 
     def remarks(self, space: Space) -> list[str]:
         """Names what looks like sets of entities, and is not attended to."""

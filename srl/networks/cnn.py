@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from srl.core.spaces import Space, is_image, space_tree
 from srl.core.tree import leaves_of
-from srl.networks.network import Network, PolicyAndValue, unsupported
+from srl.networks.network import Network
+from srl.networks.policy_and_value import unsupported
+
+if TYPE_CHECKING:
+    from flax import linen
 
 
 @dataclass(frozen=True)
@@ -26,17 +31,15 @@ class CNN(Network):
     width: int = 512
     """Units of the dense layer."""
 
-    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives a policy and a value network of the same form."""
-        from srl.networks._cnn import CNNFeatures
-        from srl.networks._heads import policy_and_value
+    def features(self, space: Space) -> linen.Module:
+        """Gives the convolutions and the dense layer."""
+        from srl.networks.cnn_features import CNNFeatures
 
         if not self.fits(space):
             raise unsupported(space, "an image (a Box of three axes), or a Dict or Tuple with one")
 
         layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
-        features = CNNFeatures(space, layers, self.width, self.layer_norm)
-        return policy_and_value(space, features, features, num_outputs, self)
+        return CNNFeatures(space, layers, self.width, self.layer_norm)
 
     @staticmethod
     def fits(space: Space) -> bool:

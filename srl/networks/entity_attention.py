@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError
 from srl.core.spaces import Space, is_image
 from srl.networks.entities import entity_sets, named_leaves
-from srl.networks.network import Network, PolicyAndValue, unsupported
+from srl.networks.network import Network
+from srl.networks.policy_and_value import unsupported
+
+if TYPE_CHECKING:
+    from flax import linen
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,16 @@ class EntityAttention(Network):
     lidar_filters: int = 9
     """Filters of the circular convolution over the lidar's rays."""
 
-    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives a policy network that sees what is visible, and a value network that sees all."""
-        from srl.networks._entity_attention import EntityAttentionFeatures
-        from srl.networks._heads import policy_and_value
+    def features(self, space: Space) -> linen.Module:
+        """Gives the policy's layers, which attend to visible entities."""
+        return self._features(space, omniscient=False)
+
+    def value_features(self, space: Space) -> linen.Module:
+        """Gives the value's layers, which attend to all entities that there are."""
+        return self._features(space, omniscient=True)
+
+    def _features(self, space: Space, *, omniscient: bool) -> linen.Module:
+        from srl.networks.entity_attention_features import EntityAttentionFeatures
 
         if not self.fits(space):
             form = "a Dict with a Box NAME [places, features] and its mask, mask_NAME [places],"
@@ -48,9 +59,7 @@ class EntityAttention(Network):
             raise UserError(f"width={self.width} must be a multiple of heads={self.heads}")
 
         sizes = (self.width, self.heads, self.lidar_filters)
-        seeing = EntityAttentionFeatures(space, *sizes, omniscient=False)
-        omniscient = EntityAttentionFeatures(space, *sizes, omniscient=True)
-        return policy_and_value(space, seeing, omniscient, num_outputs, self)
+        return EntityAttentionFeatures(space, *sizes, omniscient)
 
     @staticmethod
     def fits(space: Space) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.spaces import Space
-from srl.networks.network import Network, PolicyAndValue
+from srl.networks.network import Network
+
+if TYPE_CHECKING:
+    from flax import linen
 
 
 @dataclass(frozen=True)
@@ -28,13 +32,10 @@ class MLP(Network):
     value_activation: str = field(default="", kw_only=True)
     """The activation of the value's network, or of critics; by default `activation`."""
 
-    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives a policy and a value network of the same form."""
-        from srl.networks._heads import policy_and_value
-        from srl.networks._mlp import MLPFeatures
+    def features(self, space: Space) -> linen.Module:
+        """Gives the policy's hidden layers."""
+        from srl.networks.mlp_features import MLPFeatures
 
-        widths = self.widths or (self.width,) * self.depth
-        expect_widths("widths", widths)
         expect_widths("value_widths", self.value_widths)
         for name in ("value_widths", "value_activation"):
             if self.shared and getattr(self, name):
@@ -42,12 +43,21 @@ class MLP(Network):
                     f"network.{name} with network.shared: policy and value share their layers; "
                     "leave one out"
                 )
-        activation = self.activation or "tanh"
-        value_activation = self.value_activation or self.activation or "relu"
-        policy = MLPFeatures(space, tuple(widths), activation, self.layer_norm)
-        value_widths = tuple(self.value_widths or widths)
-        value = MLPFeatures(space, value_widths, value_activation, self.layer_norm)
-        return policy_and_value(space, policy, value, num_outputs, self)
+        return MLPFeatures(space, self._widths, self.activation or "tanh", self.layer_norm)
+
+    def value_features(self, space: Space) -> linen.Module:
+        """Gives the value's hidden layers."""
+        from srl.networks.mlp_features import MLPFeatures
+
+        widths = tuple(self.value_widths) or self._widths
+        activation = self.value_activation or self.activation or "relu"
+        return MLPFeatures(space, widths, activation, self.layer_norm)
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        widths = self.widths or (self.width,) * self.depth
+        expect_widths("widths", widths)
+        return tuple(widths)
 
 
 def expect_widths(name: str, widths: tuple[int, ...]) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from srl.core.errors import UserError
-from srl.core.lazy import jax, jnp
 from srl.core.settings import Settings
-from srl.core.spaces import Space, space_tree, spaces
-from srl.core.tree import map_tree
-from srl.core.types import Array, Tree
+from srl.core.spaces import Space
+from srl.networks.policy_and_value import PolicyAndValue
 
 if TYPE_CHECKING:
     from flax import linen
@@ -33,173 +29,48 @@ class Network(Settings):
     """True if policy and value share all layers but the last. This about halves the work of
     learning, mostly with images. Separate networks do not disturb each other's features."""
 
-    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives the functions for observations of `space` and a policy of `num_outputs` numbers.
+    def features(self, space: Space) -> linen.Module:
+        """Gives the policy's layers before memory and head, a module of one argument.
 
-        With 0 the policy has no last layer, for `srl.networks.streams` to give it another.
+        Args:
+            space: The space of the policy's observations, which are [..., ...] and normalised. The
+                module gives features [..., units].
+
+        Raises:
+            UserError: If a network does not override this.
         """
-        raise NotImplementedError
+        raise UserError(
+            f"the network {type(self).__name__} has no method `features`, which gives its layers; "
+            "docs/networks.md shows one"
+        )
+
+    def value_features(self, space: Space) -> linen.Module:
+        """Gives the same layers of the value or of a critic: by default those of `features`.
+
+        Args:
+            space: The space of the value's observations, with privileged keys. Of a critic of
+                actions, a Dict of `observation` and `action`.
+        """
+        return self.features(space)
+
+    def build(
+        self, space: Space, num_outputs: int, value_space: Space | None = None
+    ) -> PolicyAndValue:
+        """Gives the functions of a policy of `num_outputs` numbers and of a value.
+
+        Args:
+            space: The space of the policy's observations.
+            num_outputs: Outputs of the policy. With 0 it has no last layer, for
+                `srl.networks.streams` to give it another.
+            value_space: The space of the value's observations, by default the policy's.
+        """
+        from srl.networks.heads import policy_and_value
+
+        seen = space if value_space is None else value_space
+        features = self.features(space), None if self.shared else self.value_features(seen)
+        memory = self.memory, self.cell
+        return policy_and_value(*features, num_outputs, *memory, space, value_space)
 
     def remarks(self, space: Space) -> list[str]:
         """Gives lines about the fit of the network to observations, shown when a run begins."""
         return []
-
-
-@dataclass(frozen=True)
-class PolicyAndValue:
-    """A policy and a value network, of which only the policy leaves the learner.
-
-    They share no parameters, or all but the last layer: then the policy has the common ones.
-
-    Observations are already normalised. Without memory they may have any leading axes. With memory
-    they are [B, ...] for one step and [L, B, ...] for a sequence; memory starts as zeros.
-
-    A module is a function of (observations, memory, ended) like `policy_sequence`; it gives
-    outputs [L, B, ...], memories [L + 1, B, units], before each row and after the last, and the
-    features [L, B, ...] that the last layer computes outputs from.
-    """
-
-    space: Space
-    policy_module: linen.Module
-    """The module whose outputs are the policy's, [..., num_outputs]."""
-    value_module: linen.Module
-    """The module whose output is the value, [..., 1]; a function of the policy's features alone,
-    where they are shared."""
-    memory: int = 0
-    """Numbers in the memory of each of the two, or in the one that they share; 0: none."""
-    shared: bool = False
-    """True if they share all but the last layer."""
-
-    def init(self, key: Array) -> dict[str, Tree]:
-        """Draws the parameters, under the names `policy` and `value`."""
-        rows = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((1, 1, *x.shape), x.dtype), example(self.space)
-        )
-        inputs: tuple[Any, ...] = (rows, self.initial_memory(1), jnp.zeros((1, 1), bool))
-        policy_key, value_key = jax.random.split(key)
-        policy = self.policy_module.lazy_init(policy_key, *inputs)["params"]
-        if self.shared:
-            *_, features = jax.eval_shape(partial(self._apply, self.policy_module), policy, *inputs)
-            inputs = (features,)
-        return {
-            "policy": policy,
-            "value": self.value_module.lazy_init(value_key, *inputs)["params"],
-        }
-
-    def with_value_outputs(self, number: int) -> PolicyAndValue:
-        """Gives the same with several outputs of the value, such as those of a distribution.
-
-        Raises:
-            UserError: If the value's module has not the fields of those that srl builds.
-        """
-        if number == 1:
-            return self
-        module: Any = self.value_module
-        if not {"num_outputs", "head_scale"} <= set(vars(module)):
-            raise UserError(
-                f"the value's module {type(module).__name__} has one output, and {number} are "
-                "needed, as atoms are: give it the fields num_outputs and head_scale, or atoms=1"
-            )
-        # Small last layers give distributions that are nearly even.
-        return replace(self, value_module=module.clone(num_outputs=number, head_scale=0.01))
-
-    def value_outputs(self, params: Tree, observation: Tree) -> Array:
-        """Gives the outputs of a value without memory or shared layers, [..., outputs]."""
-        return self._apply(self.value_module, params, observation)[0]
-
-    def initial_memory(self, batch: int) -> Tree:
-        """Gives the memory of a network at the start of an episode."""
-        return jnp.zeros((batch, self.memory)) if self.memory else ()
-
-    def policy(self, params: Tree, observation: Tree, memory: Tree = ()) -> tuple[Array, Tree]:
-        """Gives the action distribution's numbers, [..., num_outputs], and the next memory."""
-        if not self.memory:
-            return self.policy_sequence(params, observation), memory
-        row = jax.tree.map(lambda x: x[None], observation)
-        going_on = jnp.zeros((1, memory.shape[0]), bool)
-        outputs, memories, _ = self._apply(self.policy_module, params, row, memory, going_on)
-        return outputs[0], memories[1]
-
-    def policy_sequence(
-        self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None
-    ) -> Array:
-        """Gives the action distribution's numbers of each row.
-
-        Args:
-            params: Of the policy.
-            observation: [L, B, ...].
-            memory: [B, units], before the first row.
-            ended: bool [L, B]; after a row where it is set, memory starts anew. Only a network
-                with memory needs it.
-        """
-        return self._apply(self.policy_module, params, observation, memory, ended)[0]
-
-    def policy_memories(self, params: Tree, observation: Tree, memory: Tree, ended: Array) -> Array:
-        """Gives the policy's memories before each row and after the last, [L + 1, B, units].
-
-        See `policy_sequence` for the arguments.
-        """
-        return self._apply(self.policy_module, params, observation, memory, ended)[1]
-
-    def value_sequence(
-        self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None
-    ) -> tuple[Array, Tree]:
-        """Gives the value of each row [L, B], and the memory before it [L, B, units].
-
-        Args:
-            params: {"policy", "value"}; of the policy only where layers are shared.
-            observation: [L, B, ...].
-            memory: [B, units], of the network that has it: of the policy, where layers are shared.
-            ended: As for `policy_sequence`.
-        """
-        if self.shared:
-            inputs = params["policy"], observation, memory, ended
-            _, memories, features = self._apply(self.policy_module, *inputs)
-            value = self._value_of(params, features)
-        else:
-            inputs = params["value"], observation, memory, ended
-            outputs, memories, _ = self._apply(self.value_module, *inputs)
-            value = outputs[..., 0]
-        return value, jax.tree.map(lambda x: x[:-1], memories)
-
-    def both_sequences(
-        self, params: Tree, observation: Tree, memory: Mapping[str, Tree], ended: Array
-    ) -> tuple[Array, Array]:
-        """Gives what `policy_sequence` and `value_sequence` do; one pass where layers are shared.
-
-        Args:
-            params: {"policy", "value"}.
-            observation: [L, B, ...].
-            memory: {"policy", "value"}, before the first row; of the policy alone where layers are
-                shared.
-            ended: As for `policy_sequence`.
-        """
-        if not self.shared:
-            outputs = self.policy_sequence(params["policy"], observation, memory["policy"], ended)
-            return outputs, self.value_sequence(params, observation, memory["value"], ended)[0]
-        inputs = params["policy"], observation, memory["policy"], ended
-        outputs, _, features = self._apply(self.policy_module, *inputs)
-        return outputs, self._value_of(params, features)
-
-    def _value_of(self, params: Tree, features: Array) -> Array:
-        return self._apply(self.value_module, params["value"], features)[..., 0]
-
-    def _apply(self, module: linen.Module, params: Tree, *inputs: Any) -> Any:
-        return module.apply({"params": params}, *inputs)
-
-
-def example(space: Space) -> Tree:
-    """Gives the shapes and dtypes of one observation, without leading axes."""
-    return map_tree(_example, space_tree(space))
-
-
-def _example(leaf: Space) -> Array:
-    if leaf.shape is None or leaf.dtype is None:
-        raise unsupported(leaf, "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple")
-    dtype = jnp.int32 if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) else jnp.float32
-    return jax.ShapeDtypeStruct(leaf.shape, dtype)
-
-
-def unsupported(space: Space, supported: str) -> UserError:
-    """The error for a space that has no network."""
-    return UserError(f"no network for observations of {space}; supported: {supported} of these")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError, expect_number
 from srl.core.spaces import Space
-from srl.networks.network import Network, PolicyAndValue
+from srl.networks.network import Network
+
+if TYPE_CHECKING:
+    from flax import linen
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,9 @@ class SimBa(Network):
     value_blocks: int = field(default=2, kw_only=True)
     """Blocks of the value, or of critics."""
 
-    def build(self, space: Space, num_outputs: int) -> PolicyAndValue:
-        """Gives a policy and a value network of the same form."""
-        from srl.networks._heads import policy_and_value
-        from srl.networks._simba import SimBaFeatures
+    def features(self, space: Space) -> linen.Module:
+        """Gives the policy's blocks."""
+        from srl.networks.simba_features import SimBaFeatures
 
         for name in ("width", "blocks", "value_width", "value_blocks"):
             expect_number(f"network.{name}", getattr(self, name), 1)
@@ -40,6 +43,10 @@ class SimBa(Network):
                 "network.shared=True: policy and value of SimBa differ in size; leave it out, or "
                 "take MLP"
             )
-        policy = SimBaFeatures(space, self.width, self.blocks)
-        value = SimBaFeatures(space, self.value_width, self.value_blocks)
-        return policy_and_value(space, policy, value, num_outputs, self)
+        return SimBaFeatures(space, self.width, self.blocks)
+
+    def value_features(self, space: Space) -> linen.Module:
+        """Gives the value's blocks."""
+        from srl.networks.simba_features import SimBaFeatures
+
+        return SimBaFeatures(space, self.value_width, self.value_blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from srl.networks.network import PolicyAndValue
+from srl.networks.policy_and_value import PolicyAndValue
 
 
 def with_streams(built: PolicyAndValue, sizes: tuple[int, ...]) -> PolicyAndValue:
@@ -15,6 +15,6 @@ def with_streams(built: PolicyAndValue, sizes: tuple[int, ...]) -> PolicyAndValu
         sizes: Outputs of each group; all are joined, [..., the sum]. A hidden layer of relu is as
             wide as the features.
     """
-    from srl.networks._heads import Streams
+    from srl.networks.heads import Streams
 
     return replace(built, policy_module=Streams(built.policy_module, sizes))

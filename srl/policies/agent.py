@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from srl.algorithms.privileged import policy_specs, visible
 from srl.core.config_values import made_from
 from srl.core.errors import UserError, expect
 from srl.core.lazy import jax, jnp
@@ -80,8 +81,9 @@ class Agent:
         values = config["experiment"]
         trusted = trust or is_own(config)
         algorithm = recorded_algorithm(folder, config, trusted=trusted)
-        self.specs = specs = read_specs(folder)
-        """The specs of the run's environments."""
+        self._privileged = tuple(algorithm.privileged)
+        self.specs = specs = policy_specs(read_specs(folder), self._privileged)
+        """The specs of the run's environments, without privileged keys."""
         policies, num_envs = values.get("policies"), values.get("num_envs")
         good = isinstance(policies, dict) and isinstance(num_envs, int)
         expect(
@@ -178,6 +180,7 @@ class Agent:
     ) -> tuple[Any, Any]:
         """The action of one agent, or of one agent in each of N environments."""
         space, action_space = self._spaces(agent)
+        observation = visible(observation, self._privileged)
         observation = _with_mask(observation, mask, space, action_space, of)
         rows, single = _rows(observation, space, f"observation{of}")
         rows = _padded(rows, self.specs.observation)

@@ -64,7 +64,8 @@ def make_pool(
         step_timeout: Longest seconds of a step, with all its repeats, or of a reset of one
             environment in a worker process, 60 by default.
         start_timeout: Longest seconds until a worker has made its environments, 300 by default.
-        options: Options of the environment, and `wrappers`, `metrics` and `ignore`.
+        options: Options of the environment, and `wrappers`, `metrics`, `ignore` and
+            `world_state`.
 
     Raises:
         UserError: For an unknown id, an unknown option, or sizes that do not fit.

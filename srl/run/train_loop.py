@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from srl.algorithms.privileged import policy_specs
 from srl.config.experiment import Experiment
 from srl.config.sources import INIT_FROM
 from srl.core.errors import Unwritable
@@ -141,7 +142,8 @@ class Run:
                 self._evaluations = Evaluations(settings, self.folder, self.checkpoints)
                 self._stack.enter_context(closing(self._evaluations))
             self.show.start(trainer)
-            for remark in experiment.algorithm.network.remarks(specs.observation):
+            seen = policy_specs(specs, experiment.algorithm.privileged).observation
+            for remark in experiment.algorithm.network.remarks(seen):
                 self.show.say(remark)
             config = read_config(RunFolder(self.folder))
             self._trackers.start(self.folder, config, resumed_at, self.show.say)

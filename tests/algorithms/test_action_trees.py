@@ -8,7 +8,7 @@ from gymnasium import spaces
 from hybrid import ACTED, OBSERVED
 
 from srl import UserError
-from srl.algorithms import ALGORITHMS, APPO, IMPALA, PPO
+from srl.algorithms import ALGORITHMS, APPO, IMPALA, IPPO, MAPPO, PPO
 from srl.algorithms.distributions import action_distribution
 from srl.core.tree import leaves_of, map_tree, names_of, rows_of
 from srl.core.types import Specs
@@ -84,7 +84,7 @@ def test_outputs_are_named_by_the_parts(drawn):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_algorithms_that_cannot_name_those_that_can(algorithm):
     specs = Specs(OBSERVED, ACTED, ("agent",))
-    if algorithm in (PPO, APPO, IMPALA):
+    if algorithm in (PPO, APPO, IMPALA, IPPO, MAPPO):
         instance = algorithm(network=MLP(width=4)).bind(specs, 1)
         assert instance.actor.actions.num_outputs == 3 + 2 + 8 + 5 + 1
         return

@@ -308,8 +308,8 @@ def test_values_of_shared_layers_begin_from_the_memory_that_acted():
 class Unshared(MLP):
     """A network of one's own, which does not look at the setting."""
 
-    def build(self, space, num_outputs):
-        return MLP(width=self.width).build(space, num_outputs)
+    def build(self, *spaces):
+        return MLP(width=self.width).build(*spaces)
 
 
 def test_a_network_that_does_not_share_what_it_is_told_to_is_refused():

@@ -127,6 +127,9 @@ FILES = {
     "pendulum by TD3": _swung("TD3", _BATCHES),
     "trees of actions": _CARTPOLE.replace("native:CartPole-v1", "jax:hybrid:HybridInJax"),
     "game": _GAME.replace("NETWORK", "MLP(width=8, depth=1)"),
+    "game by MAPPO": _GAME.replace("NETWORK", "MLP(width=8, depth=1)")
+    .replace("PPO", "MAPPO")
+    .replace("unroll_length", "privileged=('box_obs',), unroll_length"),
     "game against the past": _PAST,
     "game against a fixed policy": _FIXED,
     "game with memory": _GAME.replace("NETWORK", "MLP(width=8, depth=1, memory=2)").replace(

@@ -29,6 +29,7 @@ QUICK = {
     "cartpole by REINFORCE": ("central",),
     "corridor in JAX": ("decoupled",),
     "game": (),
+    "game by MAPPO": ("threads", "serving"),
     "game against the past": ("decoupled",),
     "game against a fixed policy": (),
     "pendulum by REDQ": ("threads", "fused", "central"),
@@ -130,7 +131,7 @@ def test_learners_with_two_devices_each_train_as_one_device_does(trained, tmp_pa
 
 @pytest.mark.parametrize("folder", ["dataflow", "launch", "streams", "workers"])
 def test_nothing_that_runs_an_algorithm_knows_its_name(folder):
-    algorithms = "ppo|appo|impala|reppo|pqn|dqn|r2d2|sac|td3|reinforce"
+    algorithms = "ppo|appo|ippo|mappo|impala|reppo|pqn|dqn|r2d2|sac|td3|reinforce"
     known = re.compile(f"(?<![a-z])({algorithms})(?![a-z])", re.IGNORECASE)
     for path in (Path(srl.__file__).parent / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

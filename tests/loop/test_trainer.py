@@ -9,13 +9,21 @@ import pytest
 from small_runs import CARTPOLE, GAME, assert_same, train
 
 from srl import RunError, UserError
+from srl.algorithms import MAPPO
 from srl.dataflow import plans
 from srl.loop.fused import Fused
 from srl.loop.seeds import environment_seed
 from srl.loop.training import local_training
+from srl.networks import MLP
 from srl.record.checkpoint import Checkpoints
 
-EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
+RECURRENT_GAME = replace(GAME.algorithm, network=MLP(width=8, depth=1, memory=4), chunk=4)
+MULTI_AGENT = MAPPO(**(vars(RECURRENT_GAME) | {"privileged": ("box_obs", "lidar")}))
+EXPERIMENTS = {
+    "cartpole": CARTPOLE,
+    "game": GAME,
+    "game by MAPPO": replace(GAME, algorithm=MULTI_AGENT),
+}
 
 
 @pytest.mark.parametrize("name", ["cartpole", pytest.param("game", marks=pytest.mark.slow)])

@@ -189,7 +189,7 @@ def test_categories_enter_as_one_hot_and_the_action_mask_does_not_enter():
 
 @pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 1), (3, 2), (6, 4), (4, 4)])
 def test_convolutions_are_those_of_xla(kernel, stride):
-    from srl.networks._cnn import Convolution
+    from srl.networks.cnn_features import Convolution
 
     x = np.random.default_rng(0).normal(size=(2, 17, 14, 3)).astype(np.float32)
     module = Convolution(5, kernel, stride)
@@ -206,7 +206,7 @@ def test_convolutions_are_those_of_xla(kernel, stride):
 
 @pytest.mark.usefixtures("gpu")
 def test_next_to_a_gpu_convolutions_are_xlas_own_unless_patches_are_chosen(monkeypatch):
-    from srl.networks._cnn import Convolution
+    from srl.networks.cnn_features import Convolution
 
     x = np.random.default_rng(0).normal(size=(2, 9, 8, 3)).astype(np.float32)
     module = Convolution(5, 4, 2)
@@ -350,7 +350,7 @@ def test_the_order_of_entities_does_not_matter():
 
 
 def test_turning_the_rays_turns_the_filtered_ones():
-    from srl.networks._entity_attention import CircularConvolution
+    from srl.networks.entity_attention_features import CircularConvolution
 
     module = CircularConvolution(4)
     rays = np.random.default_rng(0).normal(size=(2, 30, 1)).astype(np.float32)
@@ -420,7 +420,7 @@ def test_shared_layers_give_by_one_pass_what_policy_and_value_give_alone(network
     ended = np.random.default_rng(0).random((7, 4)) < 0.3
     memory = jax.tree.map(jnp.ones_like, built.initial_memory(4))
     both = jax.jit(built.both_sequences)
-    outputs, values = both(params, observation, {"policy": memory, "value": ()}, ended)
+    outputs, values = both(params, observation, observation, {"policy": memory, "value": ()}, ended)
     alone = built.policy_sequence(params["policy"], observation, memory, ended)
     np.testing.assert_allclose(outputs, alone, rtol=1e-5, atol=1e-6)
     alone, _ = built.value_sequence(params, observation, memory, ended)

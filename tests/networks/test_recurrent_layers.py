@@ -8,7 +8,7 @@ from flax import linen as nn
 from gymnasium import spaces
 
 from srl.networks import MLP
-from srl.networks._heads import LongShortTermMemory
+from srl.networks.heads import LongShortTermMemory
 
 KEY = jax.random.key(0)
 

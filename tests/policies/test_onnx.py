@@ -171,8 +171,8 @@ def computed(session, given):
 class Undoing(MLP):
     """A network with a function that ONNX does not have."""
 
-    def build(self, space, num_outputs):
-        network = super().build(space, num_outputs)
+    def build(self, *spaces):
+        network = super().build(*spaces)
         return Called(**vars(network))
 
 

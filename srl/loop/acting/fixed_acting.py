@@ -17,12 +17,14 @@ import numpy as np
 
 from srl.algorithms.algorithm import Instance
 from srl.algorithms.preprocessing import bound
+from srl.algorithms.privileged import policy_specs
 from srl.config.fixed import OPPONENTS, Fixed, first_fitting
 from srl.core.errors import RunError, UserError
 from srl.core.lazy import jax
 from srl.core.spaces import Space, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Array, Decision, Policy, Specs, Tree
+from srl.record.array_file import named_leaves
 from srl.record.checkpoint import Checkpoints
 from srl.record.run_record import RunFolder, read_config, read_specs, recorded_algorithm
 
@@ -103,12 +105,13 @@ class FixedActing:
     def _parts_of(self, pattern: str) -> Iterator[FixedPart]:
         """Reads what plays the agents of a pattern: perhaps several policies of the other run."""
         fixed, name = self.fixed[pattern], f"policies[{pattern!r}]"
-        theirs = read_specs(RunFolder(fixed.folder))
+        folder = RunFolder(fixed.folder)
         named = {"actions": "action", "observations": "observation"}
+        algorithm = recorded_algorithm(folder, read_config(folder), trusted=True)  # as the run is
+        specs = read_specs(folder), self.specs
+        theirs, ours = (policy_specs(x, algorithm.privileged) for x in specs)
         differing = [
-            word
-            for word, part in named.items()
-            if getattr(theirs, part) != getattr(self.specs, part)
+            word for word, part in named.items() if getattr(theirs, part) != getattr(ours, part)
         ]
         if differing:
             raise UserError(
@@ -210,7 +213,7 @@ def _read(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
             return OpponentPool(file.parents[1]).read(int(file.stem), like)[name]
         version = int(file.stem) if file.stem.isdecimal() else file.stem
         states = {name: _state(instance)}
-        states, _ = states_that_act(states, Checkpoints(file.parent), version)
+        states, _ = states_that_act(states, instances, Checkpoints(file.parent), version)
     except RunError as error:  # damaged, which another start would not mend
         raise UserError(str(error)) from error
     with jax.ensure_compile_time_eval():  # also while something else is traced
@@ -223,22 +226,36 @@ def _state(instance: Instance) -> Any:
 
 
 def states_that_act(
-    states: Mapping[str, Any], checkpoints: Checkpoints, version: int | str | None
+    states: Mapping[str, Any],
+    instances: Mapping[str, Instance],
+    checkpoints: Checkpoints,
+    version: int | str | None,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Gives states with what acting needs of a checkpoint, and its counts.
 
     Args:
-        states: Learners' states, or their shapes, by policy. What only learning needs stays as it
-            is here, as a checkpoint may have it in another form.
+        states: Learners' states, or their shapes, by policy. What only learning needs, such as a
+            value, stays as it is here: a checkpoint may have it in another form.
+        instances: The functions of each policy.
         checkpoints: Of the run.
         version: Of the checkpoint; None for the newest.
 
     Raises:
         UserError: If there is no such checkpoint, or it is of another network.
     """
-    acting = {
-        name: {part: x for part, x in state._asdict().items() if part in ACTING_PARTS}
-        for name, state in states.items()
-    }
+    acting = {name: _read_by_policy(instances[name], state) for name, state in states.items()}
     learners, counts = checkpoints.learners(version, acting)
-    return {name: state._replace(**learners[name]) for name, state in states.items()}, counts
+    found = {}
+    for name, state in states.items():
+        leaves = [learners[name].get(path, x) for path, x in named_leaves(state).items()]
+        found[name] = jax.tree.structure(state).unflatten(leaves)
+    return found, counts
+
+
+def _read_by_policy(instance: Instance, state: Any) -> dict[str, Any]:
+    """The arrays of a learner's state that its policy follows from, by name."""
+    jaxpr = jax.make_jaxpr(instance.policy)(state).jaxpr
+    read = {id(x) for equation in jaxpr.eqns for x in equation.invars}
+    read |= {id(x) for x in jaxpr.outvars}
+    leaves = zip(named_leaves(state).items(), jaxpr.invars, strict=True)
+    return {name: x for (name, x), variable in leaves if id(variable) in read}

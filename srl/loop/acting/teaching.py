@@ -12,6 +12,7 @@ import numpy as np
 from srl.algorithms.actor_critic import ActorCritic
 from srl.algorithms.algorithm import Instance
 from srl.algorithms.imitation import ACTION, DISTRIBUTION
+from srl.algorithms.privileged import policy_specs
 from srl.config.fixed import Fixed
 from srl.config.sources import TEACHER, setting_of
 from srl.core.errors import UserError
@@ -19,7 +20,7 @@ from srl.core.lazy import jax, jnp
 from srl.core.spaces import Space, narrow_dtype, spaces
 from srl.core.types import Specs, Tree
 from srl.loop.acting.fixed_acting import FixedPart, expect_actions, parts_of
-from srl.record.run_record import RunFolder, read_specs
+from srl.record.run_record import RunFolder, read_config, read_specs, recorded_algorithm
 
 
 class TeacherPart(NamedTuple):
@@ -93,7 +94,9 @@ class Teaching:
 
     def _parts_of(self, number: int) -> Iterator[TeacherPart]:
         fixed, name = self.teachers[number], setting_of(f"{TEACHER}{number}")
-        theirs = read_specs(RunFolder(fixed.folder))
+        folder = RunFolder(fixed.folder)
+        algorithm = recorded_algorithm(folder, read_config(folder), trusted=True)  # as the run is
+        theirs = policy_specs(read_specs(folder), algorithm.privileged)
         if form_of(theirs.action) != form_of(self.specs.action):
             raise UserError(
                 f"{name}: {fixed.run} has actions of {theirs.action}, and here they are of "

@@ -31,5 +31,5 @@ def trained_policies(
         UserError: If there is no such checkpoint, or it is of another network.
     """
     states = policy_set.init(jax.random.key(0))
-    states, counts = states_that_act(states, checkpoints, version)
+    states, counts = states_that_act(states, policy_set.instances, checkpoints, version)
     return policy_set.policies(jax.device_put(states)), counts

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, gymnax_space, imported
 from srl.pools.python.masks import MASK, num_choices, with_mask
 from srl.pools.python.padding import common_space
+from srl.pools.python.world_state import STATE, space_with_state
 
 _MASKS = ("get_avail_actions", "get_legal_moves")
 
@@ -23,7 +24,9 @@ class JaxMARL:
 
     Agents whose spaces differ in size are padded to be alike. Where the environment gives masks of
     Discrete actions, or agents have different numbers of them, observations are Dicts with the
-    parts `observation` and `action_mask`. What ends at `max_steps` is truncated.
+    parts `observation` and `action_mask`; the option `world_state` adds the part `state`, which is
+    the same for all agents: the environment's own, if it has one, else all agents' observations.
+    What ends at `max_steps` is truncated.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -34,6 +37,9 @@ class JaxMARL:
                 by itself, or its spaces are not supported.
         """
         jaxmarl, full = imported("jaxmarl", "jaxmarl"), f"{PREFIX}jaxmarl:{name}"
+        options = dict(options)
+        self._gives_state = options.pop("world_state", False)
+        expect(isinstance(self._gives_state, bool), "world_state", self._gives_state, "a bool")
         try:
             self._env = jaxmarl.make(name, **options)
         except (ValueError, ImportError) as error:
@@ -57,6 +63,10 @@ class JaxMARL:
         differ = self._discrete and any(space != self.action_space for space in actions.values())
         self._masked = self._masks is not None or differ
         self._unpadded = common_space(own, "observation", full).shape or ()
+        if self._gives_state:
+            shape = jax.eval_shape(self._state_of, observed).shape
+            seen = spaces.Box(-np.inf, np.inf, shape, np.float32)
+            own = {agent: space_with_state(own[agent], seen) for agent in self.agents}
         if self._masked:
             own = {agent: with_mask(own[agent], actions[agent]) for agent in self.agents}
         self.observation_space = common_space(own, "observation", full)
@@ -103,13 +113,23 @@ class JaxMARL:
     def _observed(self, observations: Tree, state: Tree) -> Tree:
         """Gives those of all agents, [A, ...], padded with zeros."""
         joined = jnp.stack([_padded(observations[x], self._unpadded) for x in self.agents])
+        parts = {"observation": joined}
+        if self._gives_state:
+            parts[STATE] = jnp.stack([self._state_of(observations)] * len(self.agents))
         if not self._masked:
-            return joined
+            return parts if self._gives_state else joined
         assert isinstance(self.action_space, spaces.Discrete)
         given = self._masks(state) if self._masks else {}
         own = [given[x] if given else jnp.ones(num_choices(self._actions[x])) for x in self.agents]
         count = (int(self.action_space.n),)
-        return {"observation": joined, MASK: jnp.stack([_padded(x, count) for x in own])}
+        return {**parts, MASK: jnp.stack([_padded(x, count) for x in own])}
+
+    def _state_of(self, observations: Tree) -> Array:
+        """The environment's own state, else all agents' observations one after the other."""
+        given = observations.get("world_state")
+        if given is None:
+            given = jnp.concatenate([jnp.ravel(observations[agent]) for agent in self.agents])
+        return jnp.ravel(given).astype(jnp.float32)
 
 
 def _unbounded(array: Any) -> spaces.Box:

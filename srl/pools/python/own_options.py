@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect
 from srl.pools.python.wrappers import Wrapper
 
-OPTIONS = ("wrappers", "metrics", "ignore")
+OPTIONS = ("wrappers", "metrics", "ignore", "world_state")
 """Their names."""
 
 
@@ -23,20 +23,24 @@ class OwnOptions:
     """Numbers in infos that are statistics of an episode."""
     ignore: tuple[str, ...] = ()
     """Parts of Dict observations that are left out."""
+    world_state: bool = False
+    """True if each agent of several observes the state of their environment, too."""
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], OwnOptions]:
     """The options of the environment itself, and srl's.
 
     Raises:
-        UserError: If one of srl's has no list.
+        UserError: If one of srl's has another type.
     """
     own = {name: value for name, value in options.items() if name not in OPTIONS}
     wrappers = options.get("wrappers", ())
     if not isinstance(wrappers, Sequence) or isinstance(wrappers, str):
         raise UserError(f"wrappers is {wrappers!r}; expected a list of wrappers, innermost first")
+    world_state = options.get("world_state", False)
+    expect(isinstance(world_state, bool), "world_state", world_state, "true or false")
     lists = {name: names_in(name, options.get(name, ())) for name in ("metrics", "ignore")}
-    return own, OwnOptions(wrappers, **lists)
+    return own, OwnOptions(wrappers, **lists, world_state=world_state)
 
 
 def names_in(option: str, given: Any) -> tuple[str, ...]:

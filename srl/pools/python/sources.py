@@ -23,6 +23,7 @@ from srl.pools.python.ignoring import without_parts
 from srl.pools.python.own_options import split_options
 from srl.pools.python.pettingzoo import PettingZooSimulator, is_parallel_env
 from srl.pools.python.simulator import Simulator
+from srl.pools.python.world_state import with_world_state
 from srl.pools.python.wrappers import wrapped
 
 _VECTOR = "vector:"
@@ -139,6 +140,8 @@ def make_environment(source: SimulatorSource, options: dict[str, Any]) -> Any:
     maker = maker_of(source) if isinstance(source, str) else source
     own, chosen = split_options(options)
     made = wrapped(maker(**own), chosen.wrappers)
+    if chosen.world_state:
+        made = with_world_state(made, source_name(source))
     return without_parts(made, chosen.ignore, source_name(source))
 
 

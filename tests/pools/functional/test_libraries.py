@@ -4,6 +4,7 @@ import sys
 import warnings
 from itertools import pairwise
 
+import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -127,6 +128,22 @@ def test_jaxmarl_episodes_that_end_at_their_time_limit_are_truncated(library):
     assert all(rows[i].truncated.all() for i in ends)
     assert not any(row.terminated.any() for row in rows)
     assert rows[ends[0] + 1].episode_length[0] == 0
+
+
+@needs("jaxmarl")
+def test_jaxmarl_agents_observe_the_environments_state_where_it_is_asked_for(library):
+    from srl.pools.functional.jaxmarl import JaxMARL
+
+    spread = JaxMARL("MPE_simple_spread_v3", {"world_state": True})  # has no state of its own
+    seen = jax.eval_shape(spread.reset, jax.random.key(0))[1]
+    assert (seen["observation"].shape, seen["state"].shape) == ((3, 18), (3, 54))
+    battle = JaxMARL("SMAX", {"world_state": True})
+    own = battle._env.get_world_state
+    state, seen = jax.eval_shape(battle.reset, jax.random.key(0))
+    shape = jax.eval_shape(own, state[0]).shape
+    assert battle.observation_space["state"].shape == shape
+    assert seen["state"].shape == (len(battle.agents), *shape)
+    assert "action_mask" in seen
 
 
 @needs("jaxmarl")

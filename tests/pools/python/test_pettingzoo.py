@@ -87,6 +87,19 @@ def test_spaces_that_differ_in_size_are_padded_and_stay_visible():
     assert sizes == [(1,), (2,), (3,)]
 
 
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (Relay, "Relay has no state_space"),
+        ("CartPole-v1", "has no state_space of one"),
+        ("native:CartPole-v1", "world_state=True does nothing"),
+    ],
+)
+def test_a_state_that_an_environment_does_not_have_is_refused(env, words):
+    with pytest.raises(UserError, match=words):
+        make_pool(env, world_state=True)
+
+
 def test_worker_processes_give_the_same():
     with make_pool(Relay, 3) as here, make_pool(Relay, 3, workers=2) as there:
         assert there.specs == here.specs

@@ -11,7 +11,7 @@ from flax import linen as nn
 
 from srl.core.spaces import Space, is_image
 from srl.core.types import Array, Tree
-from srl.networks._layers import HIDDEN_SCALE, dense, flatten, leaves, orthogonal
+from srl.networks.layers import HIDDEN_SCALE, dense, flatten, leaves, orthogonal
 from srl.system.gpu_switches import gpu_choice
 from srl.system.gpus import jax_gpus
 

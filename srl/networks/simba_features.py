@@ -6,7 +6,7 @@ from flax import linen as nn
 
 from srl.core.spaces import Space
 from srl.core.types import Array, Tree
-from srl.networks._layers import HIDDEN_SCALE, dense, flatten
+from srl.networks.layers import HIDDEN_SCALE, dense, flatten
 
 
 class SimBaFeatures(nn.Module):

@@ -11,36 +11,41 @@ from flax import linen as nn
 from srl.core.errors import UserError
 from srl.core.spaces import Space
 from srl.core.types import Array, Tree
-from srl.networks._layers import HIDDEN_SCALE, dense, orthogonal
-from srl.networks.network import Network, PolicyAndValue
+from srl.networks.layers import HIDDEN_SCALE, dense, orthogonal
+from srl.networks.policy_and_value import PolicyAndValue
 
 
 def policy_and_value(
-    space: Space,
     policy_features: nn.Module,
-    value_features: nn.Module,
+    value_features: nn.Module | None,
     num_outputs: int,
-    network: Network,
+    memory: int,
+    cell: str,
+    space: Space,
+    value_space: Space | None = None,
 ) -> PolicyAndValue:
-    """Gives the functions of networks that differ in their features alone.
+    """Puts memory and heads on the features of a policy and of a value.
 
     Args:
-        space: What is observed.
         policy_features: Observation [..., ...] to features [..., units].
-        value_features: The same, for the value.
-        num_outputs: Of the policy; 0 gives its features themselves.
-        network: Its `memory` and `cell` choose the recurrent layer, if any; `shared` lets the value
-            be computed from the policy's features.
+        value_features: The same, for the value; None computes it from the policy's features.
+        num_outputs: Outputs of the policy; 0 gives its features themselves.
+        memory: Units of the recurrent layer; 0: none.
+        cell: The kind of this layer, gru or lstm.
+        space: The space of the policy's observations.
+        value_space: The space of the value's observations; None where it is the policy's.
+
+    Raises:
+        UserError: For an unknown cell.
     """
-    if network.cell not in CELLS:
-        raise UserError(f"network.cell={network.cell!r}: expected {' or '.join(CELLS)}")
-    memory = network.memory, network.cell
-    policy = Headed(policy_features, *memory, num_outputs, head_scale=0.01)
-    numbers = network.memory * (2 if network.cell == "lstm" else 1)
-    if network.shared:
+    if cell not in CELLS:
+        raise UserError(f"network.cell={cell!r}: expected {' or '.join(CELLS)}")
+    policy = Headed(policy_features, memory, cell, num_outputs, head_scale=0.01)
+    numbers = memory * (2 if cell == "lstm" else 1)
+    if value_features is None:
         return PolicyAndValue(space, policy, dense(1, 1.0), numbers, shared=True)
-    value = Headed(value_features, *memory, 1, head_scale=1.0)
-    return PolicyAndValue(space, policy, value, numbers)
+    value = Headed(value_features, memory, cell, 1, head_scale=1.0)
+    return PolicyAndValue(space, policy, value, numbers, value_space=value_space)
 
 
 class Headed(nn.Module):

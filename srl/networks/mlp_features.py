@@ -6,7 +6,7 @@ from flax import linen as nn
 
 from srl.core.spaces import Space
 from srl.core.types import Array, Tree
-from srl.networks._layers import HIDDEN_SCALE, activation, dense, flatten
+from srl.networks.layers import HIDDEN_SCALE, activation, dense, flatten
 
 
 class MLPFeatures(nn.Module):

@@ -16,7 +16,7 @@ from srl.core.errors import UserError
 from srl.core.spaces import Space, space_tree, spaces
 from srl.core.tree import map_tree, names_of
 from srl.core.types import Array, Tree
-from srl.networks.network import unsupported
+from srl.networks.policy_and_value import unsupported
 
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple"
 
@@ -34,12 +34,21 @@ def activation(name: str) -> Callable[[Array], Array]:
 
 def dense(
     units: int,
-    scale: float,
+    scale: float = HIDDEN_SCALE,
     name: str | None = None,
     use_bias: bool = True,
     bias: nn.initializers.Initializer = nn.initializers.zeros,
 ) -> nn.Dense:
-    """A dense layer with an orthogonal kernel, as PPO implementations use it."""
+    """Gives a dense layer with an orthogonal kernel, as PPO implementations use it.
+
+    Args:
+        units: Outputs.
+        scale: The kernel's factor: sqrt(2) before an activation, 1 for values, 0.01 for policies'
+            last layers.
+        name: The layer's name among the parameters.
+        use_bias: False leaves the bias out.
+        bias: The initializer of the bias.
+    """
     kernel = orthogonal(scale)
     return nn.Dense(units, use_bias=use_bias, kernel_init=kernel, bias_init=bias, name=name)
 

@@ -11,7 +11,6 @@ from flax import linen as nn
 from srl.core.spaces import Space
 from srl.core.tree import leaves_of
 from srl.core.types import Array, Tree
-from srl.networks._layers import HIDDEN_SCALE, dense, normal, vectors
 from srl.networks.entities import (
     entity_sets,
     is_lidar,
@@ -19,6 +18,7 @@ from srl.networks.entities import (
     named_leaves,
     own_leaves,
 )
+from srl.networks.layers import HIDDEN_SCALE, dense, normal, vectors
 
 
 class EntityAttentionFeatures(nn.Module):
