@@ -52,6 +52,26 @@ def test_an_unknown_name_or_option_of_brax_is_refused(library):
         make_pool("jax:brax:none")
 
 
+@needs("mujoco_playground")
+@pytest.mark.slow  # compiles for 20 seconds
+def test_playground_environments_end_at_their_time_limit_by_truncation(library):
+    with make_pool("jax:playground:CartpoleBalance", 2, episode_length=3) as pool:
+        rows = play(pool, 4, lambda _: np.zeros((2, 1), np.float32))
+        assert pool.specs.max_episode_steps == 3
+        assert "reward/upright" in pool.specs.statistics
+    assert [row.episode_length[0] for row in rows] == [0, 1, 2, 3, 0]
+    assert [bool(row.truncated.all()) for row in rows] == [False, False, False, True, False]
+    assert (rows[1].reward > 0.5).all()
+
+
+@needs("mujoco_playground")
+def test_an_unknown_name_or_option_of_playground_is_refused(library):
+    with pytest.raises(UserError, match="there is no environment jax:playground:none"):
+        make_pool("jax:playground:none")
+    with pytest.raises(UserError, match="has no option colour; there are "):
+        make_pool("jax:playground:CheetahRun", colour=1)
+
+
 @needs("jumanji")
 def test_a_jumanji_game_is_played_by_its_mask_to_its_end(library):
     with make_pool("jax:jumanji:Snake-v1", 2, num_rows=3, num_cols=3, time_limit=5) as pool:
