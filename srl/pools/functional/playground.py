@@ -26,7 +26,7 @@ class Playground:
 
         Args:
             name: Such as CheetahRun.
-            options: Entries of its configuration; those of a part are "reward_config.tracking_sigma".
+            options: Entries of its configuration, such as "reward_config.tracking_sigma".
 
         Raises:
             UserError: If there is none of this name, or it has no such option.
