@@ -1,7 +1,7 @@
 """Gumbel AlphaZero (Danihelka et al., 2022) with reanalysis (Schrittwieser et al., 2021).
 
-An algorithm outside srl with a search inside `act`, which docs/search.md explains. It plays the
-two-player games of pgx against itself, in one slot: each step is the move of the player to move.
+An algorithm outside srl with a search inside `act`, which docs/search.md explains. It plays
+two-player games of pgx against itself in one slot: each step is the next player's move.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,15 @@ from srl.pools.functional.environment import Step
 
 @cache
 def rules(game):
-    """Gives pgx's game, and the function that makes its state of an array of numbers."""
-    import pgx
-
-    env = pgx.make(game)
-    # Not traced: `rules` may be called first by a function that is.
+    """Gives pgx's game, the function that makes its state of an array of numbers, and mctx."""
+    # The first call may be in a function that is traced; both make arrays as they are imported.
     with jax.ensure_compile_time_eval():
+        import mctx
+        import pgx
+
+        env = pgx.make(game)
         _, state_of = flatten_util.ravel_pytree(env.init(jax.random.key(0)))
-    return env, state_of
+    return env, state_of, mctx
 
 
 def flat(state):
@@ -41,10 +42,9 @@ def flat(state):
 class BoardGame:
     """A game of pgx. The player to move gets the reward of a move: 1, 0 or -1."""
 
-    def __init__(self, game: str = "tic_tac_toe", opponent: str = "self") -> None:
-        """Takes pgx's name of the game; with opponent="random", random moves answer."""
-        self._env, _ = rules(game)
-        self._random = opponent == "random"
+    def __init__(self, game: str = "tic_tac_toe") -> None:
+        """Takes pgx's name of the game."""
+        self._env, *_ = rules(game)
         began = jax.eval_shape(self._observed, jax.eval_shape(self._env.init, jax.random.key(0)))
         self.observation_space = spaces.Dict(
             {name: spaces.Box(-np.inf, np.inf, x.shape) for name, x in began.items()}
@@ -52,32 +52,18 @@ class BoardGame:
         self.action_space = spaces.Discrete(self._env.num_actions)
 
     def reset(self, key):
-        """Begins a game; random opponents have the first move of half of them."""
-        first, move, begin = jax.random.split(key, 3)
-        state = self._env.init(begin)
-        if self._random:
-            theirs = jax.random.bernoulli(first)
-            state = _chosen(theirs, self._answered(state, move), state)
+        """Begins a game."""
+        state = self._env.init(key)
         return state, self._observed(state)
 
     def step(self, state, action, key):
-        """Makes a move, and the opponent's where there is one."""
+        """Makes a move."""
         player = state.current_player
         state = self._env.step(state, action)
-        if self._random:
-            state = _chosen(state.terminated, state, self._answered(state, key))
         return Step(state, self._observed(state), state.rewards[player], state.terminated)
-
-    def _answered(self, state, key):
-        allowed = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
-        return self._env.step(state, jax.random.categorical(key, allowed))
 
     def _observed(self, state):
         return {"board": state.observation.astype(jnp.float32), "state": flat(state)}
-
-
-def _chosen(choice, yes, no):
-    return jax.tree.map(lambda x, y: jnp.where(choice, x, y), yes, no)
 
 
 @dataclass(frozen=True)
@@ -118,15 +104,6 @@ class AlphaZeroState(NamedTuple):
     n: Any
 
 
-class Targets(NamedTuple):
-    """Positions, and the targets of the network for them, each [T, B, ...]."""
-
-    board: Any
-    weights: Any  # of the search, over moves
-    value: Any  # for the player to move
-    valid: Any
-
-
 @dataclass(frozen=True)
 class AlphaZeroInstance(Instance):
     """AlphaZero for one trained policy."""
@@ -137,8 +114,6 @@ class AlphaZeroInstance(Instance):
     def adam(self):
         """Adam; optax loads here, and not in workers that only step simulators."""
         return Descent(optax.scale_by_adam())
-
-    # ---- the network: two hidden layers, then logits of moves and a value ----
 
     def init(self, key):
         """Draws parameters."""
@@ -164,13 +139,9 @@ class AlphaZeroInstance(Instance):
         x = x @ params[-1]["w"] + params[-1]["b"]
         return x[..., :-1], jnp.tanh(x[..., -1])
 
-    # ---- acting: a search for each slot, with a random key of the slot ----
-
     def search(self, params, observation, key, noise=1.0):
         """Gives the move, and the search's weights over moves, of one slot's position."""
-        import mctx
-
-        env, state_of = rules(self.config.game)
+        env, state_of, mctx = rules(self.config.game)
 
         def moved(params, key, move, states):
             after = jax.vmap(env.step)(states, move)
@@ -217,8 +188,6 @@ class AlphaZeroInstance(Instance):
         """The function that gives the simulator the move alone."""
         return lambda action: action["move"]
 
-    # ---- learning ----
-
     @property
     def gradient_steps(self):
         """Gradient steps of one call of `learn`."""
@@ -229,7 +198,7 @@ class AlphaZeroInstance(Instance):
         return empty(unroll, self.config.old_unrolls) if self.config.old_unrolls else ()
 
     def targets(self, params, rows, weights):
-        """Gives what is learned from rows [T + 1, B, ...]: outcomes, by values where unknown."""
+        """Gives boards, moves' weights, the mover's outcomes and validity, [T, B, ...] each."""
         _, value = self.judged(params, rows.observation["board"])
 
         def earlier(later, row):
@@ -241,7 +210,7 @@ class AlphaZeroInstance(Instance):
         following = rows.reward[1:], rows.terminated[1:], value[1:]
         _, outcome = jax.lax.scan(earlier, value[-1], following, reverse=True)
         board = rows.observation["board"][:-1]
-        return Targets(board, weights, outcome, valid_rows(rows.terminated, rows.truncated))
+        return board, weights, outcome, valid_rows(rows.terminated, rows.truncated)
 
     def prepare(self, state, replay, unroll, total):
         """Gives the new unroll, and an old one that is searched again by today's network."""
@@ -262,14 +231,15 @@ class AlphaZeroInstance(Instance):
 
     def loss(self, params, batch):
         """Gives the losses of the moves and of the value."""
-        logits, value = self.judged(params, batch.board)
-        policy_loss = optax.softmax_cross_entropy(logits, batch.weights)
-        value_loss = jnp.square(value - batch.value)
+        board, weights, outcome, _ = batch
+        logits, value = self.judged(params, board)
+        policy_loss = optax.softmax_cross_entropy(logits, weights)
+        value_loss = jnp.square(value - outcome)
         return policy_loss + value_loss, {"policy_loss": policy_loss, "value_loss": value_loss}
 
     def gradient_step(self, state, batch, step, total):
         """Takes a step of Adam."""
-        sums, _ = gradient_sums(lambda x: self.loss(x, batch), state.params, batch.valid)
+        sums, _ = gradient_sums(lambda x: self.loss(x, batch), state.params, batch[-1])
         gradient, metrics = total(sums).mean()
         rate = self.config.learning_rate
         params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)

@@ -1,7 +1,7 @@
 """Environments of other libraries as functional environments, and what ids name.
 
 `jax:gymnax:CartPole-v1`, `jax:playground:CheetahRun`, `jax:jumanji:Snake-v1`, `jax:jaxmarl:SMAX`,
-`jax:brax:ant`, and `jax:module:maker`, whose maker gives an environment. A library has a file of its own here.
+`jax:brax:ant`, and `jax:module:maker`, whose maker gives an environment. Each library has a file.
 """
 
 from __future__ import annotations
