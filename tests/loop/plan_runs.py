@@ -25,7 +25,10 @@ from srl.streams import Transport
 from srl.streams.group_state import unpack
 
 DOCS = Path(__file__).parents[2] / "docs"
-MODULES = (DOCS / "reinforce.py", DOCS / "corridor.py", Path(__file__).parents[1] / "hybrid.py")
+MODULES = (
+    *(DOCS / f"{x}.py" for x in ("alphazero", "corridor", "reinforce")),
+    Path(__file__).parents[1] / "hybrid.py",
+)
 """What experiments import from beside their file."""
 PLAIN = ("replicated", "--plan.learners.replicas", "1")
 """The plain loop, in one thread."""
@@ -125,6 +128,10 @@ FILES = {
     ),
     "pendulum by SAC": _swung("SAC", _BATCHES),
     "pendulum by TD3": _swung("TD3", _BATCHES),
+    "tic-tac-toe by AlphaZero": _by("AlphaZero", "simulations=4, old_unrolls=2, width=8")
+    .replace("srl.algorithms", "alphazero")
+    .replace("native:CartPole-v1", "jax:alphazero:BoardGame")
+    .replace("network=MLP(width=8, depth=1, ), ", ""),
     "trees of actions": _CARTPOLE.replace("native:CartPole-v1", "jax:hybrid:HybridInJax"),
     "game": _GAME.replace("NETWORK", "MLP(width=8, depth=1)"),
     "game by MAPPO": _GAME.replace("NETWORK", "MLP(width=8, depth=1)")

@@ -36,6 +36,7 @@ QUICK = {
     "pendulum by REPPO": ("threads", "fused", "central"),
     "pendulum by SAC": (),
     "pendulum by TD3": ("decoupled",),
+    "tic-tac-toe by AlphaZero": ("serving",),
     "trees of actions": ("central",),
 }
 """Plans that do not wait for `make slow`: those that compile much do."""
@@ -63,6 +64,9 @@ def trained(tmp_path_factory):
 )
 def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
     """Those of other algorithms have one actor: a process less to start."""
+    if "AlphaZero" in name:
+        pytest.importorskip("mctx")
+        pytest.importorskip("pgx")
     alone = " by " in name and "actors" in named(plan).fragments
     fewest = ("--plan.actors.replicas", "1") if alone else ()
     assert_agree(trained(name, *PLAIN), trained(name, plan, *fewest))

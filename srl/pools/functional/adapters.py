@@ -1,7 +1,7 @@
 """Environments of other libraries as functional environments, and what ids name.
 
-`jax:gymnax:CartPole-v1`, `jax:brax:ant`, `jax:jumanji:Snake-v1`, `jax:jaxmarl:SMAX`, and
-`jax:module:maker`, whose maker gives an environment. A library has a file of its own here.
+`jax:gymnax:CartPole-v1`, `jax:playground:CheetahRun`, `jax:jumanji:Snake-v1`, `jax:jaxmarl:SMAX`,
+`jax:brax:ant`, and `jax:module:maker`, whose maker gives an environment. Each library has a file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from srl.core.errors import RunError, UserError, described
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.library import PREFIX
 
-LIBRARIES = {"gymnax": "Gymnax", "brax": "Brax", "jumanji": "Jumanji", "jaxmarl": "JaxMARL"}
+LIBRARIES = {
+    "gymnax": "Gymnax",
+    "brax": "Brax",
+    "jumanji": "Jumanji",
+    "jaxmarl": "JaxMARL",
+    "playground": "Playground",
+}
 """The adapter's class of each library, in the module of this package with the library's name."""
 
 
@@ -33,7 +39,7 @@ def make_functional(name: str, options: dict[str, Any]) -> FunctionalEnv:
     if not own:
         raise UserError(
             f"{PREFIX}{name} names no environment; expected {PREFIX}gymnax:CartPole-v1, "
-            f"{PREFIX}brax:ant or {PREFIX}module:maker"
+            f"{PREFIX}playground:CheetahRun or {PREFIX}module:maker"
         )
     if library in LIBRARIES:
         adapter = importlib.import_module(f"{__package__}.{library}")

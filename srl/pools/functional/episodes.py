@@ -298,4 +298,6 @@ def _zeros(x: Any) -> Array:
 def _where(mask: Array, new: Array, old: Array) -> Array:
     """Rows [N, ...] of `new` where the mask is set, of the dtype of `old`."""
     new = new if new.dtype == old.dtype else new.astype(old.dtype)
+    if not new.size:
+        return new  # Warp's data has arrays without rows.
     return jnp.where(mask.reshape(-1, *(1,) * (jnp.ndim(new) - 1)), new, old)

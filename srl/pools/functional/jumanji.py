@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +21,16 @@ from srl.pools.python.masks import MASK
 
 
 class Jumanji:
-    """An environment of Jumanji (https://github.com/instadeepai/jumanji), as one agent.
+    """An environment of Jumanji (https://github.com/instadeepai/jumanji).
 
     An observation with named parts becomes a Dict. A mask with an entry for each combination of
-    several choices makes one Discrete action of them. Where several agents get a reward each, one
-    policy acts for all and gets the sum; an episode ends when it has ended for all.
+    several choices makes one Discrete action of them. Where several agents get a reward each, they
+    are several agents here, too, which see the parts that have a row for each agent, and all of
+    other parts; an episode ends when it has ended for all. Elsewhere one policy acts for all.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
-        """Makes it; options are those of its class, such as time_limit.
+        """Makes it; options are those of its class, such as time_limit, and of its generator.
 
         Raises:
             UserError: If there is none of this name, it does not take an option, or its mask
@@ -35,13 +38,17 @@ class Jumanji:
         """
         jumanji, self._specs = imported("jumanji", "jumanji"), imported("jumanji", "jumanji.specs")
         try:
-            self._env = jumanji.make(name, **options)
+            self._env = _made(partial(jumanji.make, name), options)
         except ValueError as error:
             raise UserError(f"{PREFIX}jumanji:{name} cannot be made: {error}") from error
         except TypeError as error:
             raise UserError(f"{PREFIX}jumanji:{name} has no such option: {error}") from error
         space = self._space(self._env.observation_spec)
         self.action_space = self._space(self._env.action_spec)
+        self._rows = tuple(self._env.reward_spec.shape)  # (A,) of several agents, () of one
+        if self._rows:
+            self.agents = tuple(f"agent_{i}" for i in range(*self._rows))
+            space, self.action_space = self._of_one(space), self._of_one(self.action_space)
         self._choices: tuple[int, ...] = ()  # what one Discrete action stands for
         if isinstance(space, spaces.Dict) and MASK in space.spaces:
             shape = space[MASK].shape or ()
@@ -67,7 +74,7 @@ class Jumanji:
             action = jnp.stack(jnp.unravel_index(action, self._choices))
         state, timestep = self._env.step(state, action)
         last, alive = timestep.last(), jnp.any(jnp.asarray(timestep.discount) > 0)
-        reward = jnp.sum(timestep.reward).astype(jnp.float32)
+        reward = timestep.reward.astype(jnp.float32)
         observation = self._observed(timestep.observation)
         return Step(state, observation, reward, last & ~alive, last & alive)
 
@@ -78,13 +85,29 @@ class Jumanji:
             self._choices = counts
             self.action_space = spaces.Discrete(math.prod(counts))
 
+    def _of_one(self, space: spaces.Space) -> spaces.Space:
+        """Gives one agent's part of a space; all of a part without a row for each agent."""
+        if isinstance(space, spaces.Dict):
+            return spaces.Dict({name: self._of_one(part) for name, part in space.items()})
+        if (space.shape or ())[:1] != self._rows:
+            return space
+        if isinstance(space, spaces.MultiDiscrete):
+            one = np.asarray(space.nvec)[0]
+            return spaces.MultiDiscrete(one) if one.shape else spaces.Discrete(int(one))
+        if isinstance(space, spaces.MultiBinary):
+            return spaces.MultiBinary(space.shape[1:])
+        assert isinstance(space, spaces.Box)
+        return spaces.Box(space.low[0], space.high[0], dtype=space.dtype.type)
+
     def _observed(self, observation: Any) -> Tree:
-        parts = _parts(observation)
+        parts, agents = _parts(observation), self._rows
         if parts is None:
-            return observation
+            shape = jnp.shape(observation)
+            own = shape[: len(agents)] == agents
+            return observation if own else jnp.broadcast_to(observation, (*agents, *shape))
         observed = {name: self._observed(part) for name, part in parts.items()}
         if MASK in observed:
-            observed[MASK] = observed[MASK].reshape(-1)
+            observed[MASK] = observed[MASK].reshape(*agents, -1)
         return observed
 
     def _space(self, spec: Any) -> spaces.Space:
@@ -105,6 +128,18 @@ class Jumanji:
             np.broadcast_to(bound, shape).astype(dtype) for bound in (spec.minimum, spec.maximum)
         )
         return spaces.Box(low, high, shape, dtype.type)
+
+
+def _made(make: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Makes an environment; options of its generator change the default one."""
+    generator = getattr(make(), "_generator", None)
+    names = inspect.signature(type(generator).__init__).parameters if generator is not None else ()
+    own = {name: value for name, value in options.items() if name in names}
+    if own:
+        usual = {name: getattr(generator, name, None) for name in names if name != "self"}
+        others = {name: value for name, value in options.items() if name not in own}
+        options = {**others, "generator": type(generator)(**{**usual, **own})}
+    return make(**options)
 
 
 def _counts(action: spaces.Space) -> tuple[int, ...]:

@@ -53,6 +53,26 @@ def test_an_unknown_name_or_option_of_brax_is_refused(library):
         make_pool("jax:brax:none")
 
 
+@needs("mujoco_playground")
+@pytest.mark.slow  # compiles for 20 seconds
+def test_playground_environments_end_at_their_time_limit_by_truncation(library):
+    with make_pool("jax:playground:CartpoleBalance", 2, episode_length=3) as pool:
+        rows = play(pool, 4, lambda _: np.zeros((2, 1), np.float32))
+        assert pool.specs.max_episode_steps == 3
+        assert "reward/upright" in pool.specs.statistics
+    assert [row.episode_length[0] for row in rows] == [0, 1, 2, 3, 0]
+    assert [bool(row.truncated.all()) for row in rows] == [False, False, False, True, False]
+    assert (rows[1].reward > 0.5).all()
+
+
+@needs("mujoco_playground")
+def test_an_unknown_name_or_option_of_playground_is_refused(library):
+    with pytest.raises(UserError, match="there is no environment jax:playground:none"):
+        make_pool("jax:playground:none")
+    with pytest.raises(UserError, match="has no option colour; there are "):
+        make_pool("jax:playground:CheetahRun", colour=1)
+
+
 @needs("jumanji")
 def test_a_jumanji_game_is_played_by_its_mask_to_its_end(library):
     with make_pool("jax:jumanji:Snake-v1", 2, num_rows=3, num_cols=3, time_limit=5) as pool:
@@ -82,13 +102,16 @@ def test_a_jumanji_mask_of_combinations_makes_one_action_of_several_choices(libr
 
 
 @needs("jumanji")
-def test_jumanji_agents_with_rewards_of_their_own_are_one_agent_that_gets_the_sum(library):
-    with make_pool("jax:jumanji:LevelBasedForaging-v0", 2, time_limit=4) as pool:
-        assert pool.specs.agents == ("agent",)
-        assert pool.specs.action == spaces.MultiDiscrete([6, 6])
-        assert pool.specs.observation["action_mask"] == spaces.MultiBinary(12)
-        rows = play(pool, 4, lambda _: np.zeros((2, 2), int))
-    assert rows[-1].reward.shape == (2,)
+def test_jumanji_agents_with_rewards_of_their_own_are_several_agents(library):
+    options = {"time_limit": 4, "grid_size": 6, "fov": 6, "num_agents": 3, "num_food": 1}
+    with make_pool("jax:jumanji:LevelBasedForaging-v0", 2, **options) as pool:
+        assert pool.specs.agents == ("agent_0", "agent_1", "agent_2")
+        assert pool.specs.action == spaces.Discrete(6)
+        assert pool.specs.observation["action_mask"] == spaces.MultiBinary(6)
+        rows = play(pool, 4, first_allowed)
+    assert rows[-1].reward.shape == (6,)
+    assert rows[-1].observation["agents_view"].shape == (6, 12)
+    assert rows[-1].observation["step_count"].tolist() == [4] * 6
     assert (rows[-1].terminated | rows[-1].truncated).all()
 
 
