@@ -1,47 +1,15 @@
+#include "xla/attention.h"
+
 #include <algorithm>
-#include <atomic>
 #include <cfloat>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <functional>
-#include <memory>
 #include <utility>
-#include <vector>
-
-#include "xla/calls.h"
-#include "xla/ffi/api/ffi.h"
 
 #define INLINED __attribute__((always_inline)) inline
 
-namespace srl {
+namespace srl::attention {
 namespace {
-
-namespace ffi = xla::ffi;
-using Floats = ffi::Buffer<ffi::F32>;
-using Flags = ffi::Buffer<ffi::PRED>;
-using FloatResult = ffi::ResultBuffer<ffi::F32>;
-using Index = std::int64_t;
-
-// A row is an independent case of attention.
-struct Sizes {
-  Index rows, entities, width, heads;
-
-  // Numbers of a row: its queries, keys and values; its outputs; its weights.
-  Index inputs() const { return 3 * width * entities; }
-  Index outputs() const { return width * entities; }
-  Index weights() const { return heads * entities * entities; }
-};
-
-// The arrays of a call; those of the gradient are null in the other.
-struct Arrays {
-  const float* inputs;
-  const bool* mask;
-  float* outputs;
-  float* weights;
-  const float* output_gradients;
-  float* input_gradients;
-};
 
 template <int lanes>
 struct Vectors;
@@ -282,8 +250,6 @@ class Kernel {
 };
 
 // Compiled for the vectors of several processors.
-using Work = void (*)(const Sizes&, Index first, Index last, const Arrays&);
-
 template <int lanes>
 INLINED void Run(const Sizes& sizes, Index first, Index last, const Arrays& arrays) {
   if (arrays.output_gradients) {
@@ -309,101 +275,21 @@ __attribute__((target("avx512f"))) void RunWithAvx512(const Sizes& sizes, Index 
 }
 #endif
 
-Work Fastest() {
+std::vector<Work> Supported() {
+  std::vector<Work> works;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return RunWithAvx512;
-  if (__builtin_cpu_supports("avx2")) return RunWithAvx2;
+  if (__builtin_cpu_supports("avx512f")) works.push_back(RunWithAvx512);
+  if (__builtin_cpu_supports("avx2")) works.push_back(RunWithAvx2);
 #endif
-  return RunAnywhere;
+  works.push_back(RunAnywhere);
+  return works;
 }
-
-// Computes all rows, on XLA's threads too. Nobody waits for a thread that has not begun: a task
-// that comes late finds no part left.
-void RunAll(ffi::ThreadPool& threads, const Sizes& sizes, const Arrays& arrays) {
-  static const Work work = Fastest();
-  constexpr Index kPart = 128;
-  const Index parts = (sizes.rows + kPart - 1) / kPart;
-  const Index helpers = std::min<Index>(threads.num_threads(), parts) - 1;
-  if (helpers <= 0) return work(sizes, 0, sizes.rows, arrays);
-  struct Progress {
-    std::atomic<Index> next = 0, done = 0;
-  };
-  const auto progress = std::make_shared<Progress>();
-  const auto help = [progress, parts, sizes, arrays] {
-    for (Index part; (part = progress->next++) < parts;) {
-      work(sizes, part * kPart, std::min(sizes.rows, (part + 1) * kPart), arrays);
-      if (++progress->done == parts) progress->done.notify_all();
-    }
-  };
-  for (Index i = 0; i < helpers; ++i) threads.Schedule(std::function<void()>(help));
-  help();
-  for (Index done; (done = progress->done) < parts;) progress->done.wait(done);
-}
-
-ffi::Error Refusal(const char* reason) { return ffi::Error::InvalidArgument(reason); }
-
-// The sizes of inputs [..., entities, 3 * width] with a mask [..., entities].
-ffi::ErrorOr<Sizes> SizesOf(const Floats& inputs, const Flags& mask, Index heads) {
-  const auto shape = inputs.dimensions();
-  if (shape.size() < 2) return ffi::Unexpected(Refusal("attention needs two axes"));
-  Sizes sizes{0, shape[shape.size() - 2], shape.back() / 3, heads};
-  if (heads < 1 || sizes.width % heads || 3 * sizes.width != shape.back()) {
-    return ffi::Unexpected(Refusal("attention's heads do not divide its width"));
-  }
-  if (sizes.inputs() > 0) sizes.rows = static_cast<Index>(inputs.element_count()) / sizes.inputs();
-  if (static_cast<Index>(mask.element_count()) != sizes.rows * sizes.entities) {
-    return ffi::Unexpected(Refusal("attention's mask has another shape than its inputs"));
-  }
-  return sizes;
-}
-
-bool Fits(const auto& buffer, const Sizes& sizes, Index numbers) {
-  return static_cast<Index>(buffer.element_count()) == sizes.rows * numbers;
-}
-
-ffi::Error Attention(ffi::ThreadPool threads, Floats inputs, Flags mask, FloatResult outputs,
-                     FloatResult weights, Index heads) {
-  const auto sizes = SizesOf(inputs, mask, heads);
-  if (!sizes) return sizes.error();
-  if (!Fits(*outputs, *sizes, sizes->outputs()) || !Fits(*weights, *sizes, sizes->weights())) {
-    return Refusal("a result of attention has another shape than its inputs");
-  }
-  RunAll(threads, *sizes,
-         {inputs.typed_data(), mask.typed_data(), outputs->typed_data(), weights->typed_data(),
-          nullptr, nullptr});
-  return ffi::Error::Success();
-}
-
-ffi::Error AttentionGradient(ffi::ThreadPool threads, Floats inputs, Flags mask, Floats weights,
-                             Floats gradients, FloatResult results, Index heads) {
-  const auto sizes = SizesOf(inputs, mask, heads);
-  if (!sizes) return sizes.error();
-  if (!Fits(weights, *sizes, sizes->weights()) || !Fits(gradients, *sizes, sizes->outputs()) ||
-      !Fits(*results, *sizes, sizes->inputs())) {
-    return Refusal("an array of attention's gradient has another shape than its inputs");
-  }
-  RunAll(threads, *sizes,
-         {inputs.typed_data(), mask.typed_data(), nullptr, weights.typed_data(),
-          gradients.typed_data(), results->typed_data()});
-  return ffi::Error::Success();
-}
-
-// What both calls begin with.
-auto Bind() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Floats>().Arg<Flags>(); }
-
-XLA_FFI_DEFINE_HANDLER(kAttention, Attention,
-                       Bind().Ret<Floats>().Ret<Floats>().Attr<Index>("heads"));
-XLA_FFI_DEFINE_HANDLER(kAttentionGradient, AttentionGradient,
-                       Bind().Arg<Floats>().Arg<Floats>().Ret<Floats>().Attr<Index>("heads"));
 
 }  // namespace
 
-std::span<const XlaCall> AttentionCalls() {
-  static const XlaCall calls[] = {
-      {"srl_attention", reinterpret_cast<void*>(kAttention)},
-      {"srl_attention_gradient", reinterpret_cast<void*>(kAttentionGradient)},
-  };
-  return calls;
+const std::vector<Work>& Works() {
+  static const std::vector<Work> works = Supported();
+  return works;
 }
 
-}  // namespace srl
+}  // namespace srl::attention

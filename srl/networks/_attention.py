@@ -1,6 +1,6 @@
-"""Multi-head attention among a few entities: on CPUs one call of C++ for it and one for its gradient.
+"""Multi-head attention among a few entities: on CPUs one call of C++, and one for its gradient.
 
-XLA computes the same as many products that are too small to be fast, and compiles them for seconds.
+XLA makes many products of it that are too small to be fast, and compiles them for seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def attention(inputs: Array, mask: Array, heads: int) -> Array:
     Returns:
         [..., entities, width].
     """
-    known = jax.core.is_constant_shape(inputs.shape)
+    known = all(isinstance(length, int) for length in inputs.shape)
     if inputs.dtype != jnp.float32 or not known or traced_for_gpu():
         return attention_of_jax(inputs, mask, heads)
     register_xla_calls()

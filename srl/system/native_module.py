@@ -1,4 +1,4 @@
-"""srl's C++ module, loaded after the MuJoCo library that it was built for, and its calls for XLA."""
+"""The C++ module, loaded after the MuJoCo library that it was built for, and its calls for XLA."""
 
 from __future__ import annotations
 
