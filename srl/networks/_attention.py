@@ -16,8 +16,6 @@ from srl.core.types import Array
 from srl.networks._cnn import traced_for_gpu
 from srl.system.native_module import register_xla_calls
 
-_CALL = {"vmap_method": "broadcast_all"}
-
 
 def attention(inputs: Array, mask: Array, heads: int) -> Array:
     """Lets each entity look at those of a mask (Vaswani et al., 2017).
@@ -64,14 +62,14 @@ def _forward(inputs: Array, mask: Array, heads: int) -> tuple[Array, tuple[Array
         jax.ShapeDtypeStruct((*leading, entities, numbers // 3), jnp.float32),
         jax.ShapeDtypeStruct((*leading, heads, entities, entities), jnp.float32),
     )
-    call = jax.ffi.ffi_call("srl_attention", results, **_CALL)
+    call = jax.ffi.ffi_call("srl_attention", results, vmap_method="broadcast_all")
     attended, weights = call(inputs, mask, heads=np.int64(heads))
     return attended, (inputs, mask, weights)
 
 
 def _backward(heads: int, kept: tuple[Array, ...], gradient: Array) -> tuple[Array, None]:
     result = jax.ShapeDtypeStruct(kept[0].shape, jnp.float32)
-    call = jax.ffi.ffi_call("srl_attention_gradient", result, **_CALL)
+    call = jax.ffi.ffi_call("srl_attention_gradient", result, vmap_method="broadcast_all")
     return call(*kept, gradient, heads=np.int64(heads)), None
 
 
