@@ -19,6 +19,7 @@
 #include "plugin/plugin.h"
 #include "pool/call_guard.h"
 #include "pool/pool.h"
+#include "xla/calls.h"
 #include "xla/pool_calls.h"
 
 namespace py = pybind11;
@@ -349,9 +350,11 @@ void BindXla(py::module_& module) {
       .def_property_readonly("handle", &CallablePool::handle)
       .def_property_readonly("last_token", &CallablePool::last_token)
       .def_property_readonly_static("any_token", [](const py::object&) { return kAnyToken; });
-  module.def("pool_calls", [] {
+  module.def("xla_calls", [] {
     std::map<std::string, py::capsule> calls;
-    for (const PoolCall& call : PoolCalls()) calls.emplace(call.name, py::capsule(call.handler));
+    for (const auto& each : {PoolCalls(), AttentionCalls()}) {
+      for (const XlaCall& call : each) calls.emplace(call.name, py::capsule(call.handler));
+    }
     return calls;
   });
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "xla/calls.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace srl {
@@ -293,8 +294,8 @@ void CallablePool::Close() {
   state_->pool = nullptr;
 }
 
-std::span<const PoolCall> PoolCalls() {
-  static const PoolCall calls[] = {
+std::span<const XlaCall> PoolCalls() {
+  static const XlaCall calls[] = {
       {"srl_pool_reset", reinterpret_cast<void*>(kReset)},
       {"srl_pool_step", reinterpret_cast<void*>(kStep)},
       {"srl_pool_async_reset", reinterpret_cast<void*>(kAsyncReset)},

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "pool/pool.h"
 
@@ -39,16 +38,5 @@ class CallablePool {
   std::uint32_t handle_ = 0;
   std::shared_ptr<CallableState> state_;
 };
-
-// A handler of XLA's foreign function interface. Operands: handle and token, then
-//   reset, async_reset: uint32 [2], whether there is a seed, and the seed;
-//   step: actions; send: actions and env_ids; recv: nothing.
-// Results: the next token, then for reset, step and recv the arrays of a Batch, in its order.
-struct PoolCall {
-  const char* name;
-  void* handler;
-};
-
-std::span<const PoolCall> PoolCalls();
 
 }  // namespace srl

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from srl.core.spaces import Space
 from srl.core.tree import leaves_of
 from srl.core.types import Array, Tree
+from srl.networks.attention import attention
 from srl.networks.entities import (
     entity_sets,
     is_lidar,
@@ -18,7 +19,10 @@ from srl.networks.entities import (
     named_leaves,
     own_leaves,
 )
-from srl.networks.layers import HIDDEN_SCALE, dense, normal, vectors
+from srl.networks.layers import HIDDEN_SCALE, DenseWeights, dense, normal, vectors
+
+MOST_RAYS = 64
+"""Rays up to which a convolution is a product with a matrix over all of them."""
 
 
 class EntityAttentionFeatures(nn.Module):
@@ -42,12 +46,15 @@ class EntityAttentionFeatures(nn.Module):
             for name, value in zip(leaves, leaves_of(observation), strict=True)
         }
         own = self._own(values)
-        embedded_self = nn.relu(dense(self.width, HIDDEN_SCALE, name="self")(own))
+        embeddings = {name: EntityEmbedding(self.width, name=module_name(name)) for name in sets}
+        weights = [DenseWeights(self.width, HIDDEN_SCALE, name="self")(own.shape[-1])]
+        weights += [embedding.weights_of_self(own.shape[-1]) for embedding in embeddings.values()]
+        of_self, *of_sets = joined_products(own, weights)
+        embedded_self = nn.relu(of_self)
         entities, masks = [embedded_self[:, None]], [jnp.ones((rows, 1), bool)]
-        for name, (seen, taken) in sets.items():
+        for (name, (seen, taken)), of_set in zip(sets.items(), of_sets, strict=True):
             x = values[name].astype(jnp.float32)
-            embedding = EntityEmbedding(self.width, name=module_name(name))
-            entities.append(embedding(own, x))
+            entities.append(embeddings[name](of_set, x))
             mask = taken if self.omniscient else seen
             masks.append(values[mask] > 0.5 if mask else jnp.ones(x.shape[:2], bool))
         x, mask = jnp.concatenate(entities, axis=1), jnp.concatenate(masks, axis=1)
@@ -74,8 +81,19 @@ class EntityAttentionFeatures(nn.Module):
         return jnp.concatenate([*parts, *rays], axis=-1)
 
 
+def joined_products(x: Array, weights: list[tuple[Array, Array]]) -> list[Array]:
+    """Gives x @ kernel + bias for several kernels and biases, by one product."""
+    kernels, biases = zip(*weights, strict=True)
+    ends = np.cumsum([bias.size for bias in biases])[:-1]
+    return jnp.split(x @ jnp.concatenate(kernels, axis=1) + jnp.concatenate(biases), ends, axis=1)
+
+
 class CircularConvolution(nn.Module):
-    """A convolution of 3 rays over a circle of them, as one matrix product."""
+    """A convolution of 3 rays over a circle of them, as one matrix product.
+
+    A few rays are multiplied by a matrix that has zeros between rays that are no neighbours: the
+    product of all patches by a small kernel takes longer, as copies and narrow products are slow.
+    """
 
     filters: int
 
@@ -83,10 +101,19 @@ class CircularConvolution(nn.Module):
     def __call__(self, rays: Array) -> Array:
         """Takes [rows, rays, channels], gives [rows, rays * filters]."""
         rays = rays.reshape(*rays.shape[:2], -1)
+        rows, number, channels = rays.shape
+        weights = DenseWeights(self.filters, HIDDEN_SCALE, name="filters")
+        kernel, bias = weights(3 * channels)
+        if number <= MOST_RAYS:
+            own, size = np.eye(number, dtype=np.float32), number * self.filters
+            # By neighbour, from each ray to each ray.
+            places = np.stack([np.roll(own, shift, axis=1) for shift in (1, 0, -1)])
+            matrix = jnp.einsum("nij,ncf->icjf", places, kernel.reshape(3, channels, self.filters))
+            flat = rays.reshape(rows, number * channels) @ matrix.reshape(-1, size)
+            return nn.relu(flat + jnp.tile(bias, number))
         neighbours = [jnp.roll(rays, 1, axis=1), rays, jnp.roll(rays, -1, axis=1)]
         patches = jnp.concatenate(neighbours, axis=-1)
-        filtered = nn.relu(dense(self.filters, HIDDEN_SCALE, name="filters")(patches))
-        return filtered.reshape(filtered.shape[0], -1)
+        return nn.relu(patches @ kernel + bias).reshape(rows, -1)
 
 
 class EntityEmbedding(nn.Module):
@@ -97,12 +124,21 @@ class EntityEmbedding(nn.Module):
 
     width: int
 
-    @nn.compact
-    def __call__(self, own: Array, entities: Array) -> Array:
-        """Takes [rows, features] and [rows, entities, features], gives [rows, entities, width]."""
-        of_self = dense(self.width, 1.0, name="of_self")(own)
-        of_entity = dense(self.width, 1.0, name="of_entity", use_bias=False)(entities)
-        return nn.relu(of_self[:, None] + of_entity)
+    def setup(self) -> None:
+        """Names the two layers."""
+        self.of_self = DenseWeights(self.width, 1.0)
+        self.of_entity = dense(self.width, 1.0, use_bias=False)
+
+    def weights_of_self(self, features: int) -> tuple[Array, Array]:
+        """Gives the kernel [features, width] and the bias [width] of the layer over self."""
+        return self.of_self(features)
+
+    def __call__(self, of_self: Array, entities: Array) -> Array:
+        """Takes the layer over self [rows, width] and entities [rows, entities, features].
+
+        Gives [rows, entities, width].
+        """
+        return nn.relu(of_self[:, None] + self.of_entity(entities))
 
 
 class EntitySelfAttention(nn.Module):
@@ -116,13 +152,5 @@ class EntitySelfAttention(nn.Module):
         width = x.shape[-1]
         initial = normal(math.sqrt(0.125 / width))
         qkv = nn.Dense(3 * width, kernel_init=initial, name="query_key_value")(x)
-        # One product for each head: on CPU several times faster than one over an axis of heads.
-        parts = jnp.split(qkv, 3 * self.heads, axis=-1)
-        queries, keys, values = (parts[i * self.heads : (i + 1) * self.heads] for i in range(3))
-        attended = []
-        for query, key, value in zip(queries, keys, values, strict=True):
-            scores = query @ key.swapaxes(1, 2) / math.sqrt(width // self.heads)
-            scores = jnp.where(mask[:, None], scores, jnp.finfo(scores.dtype).min)
-            attended.append(jax.nn.softmax(scores) @ value)
-        attended = jnp.concatenate(attended, axis=-1)
+        attended = attention(qkv, mask, self.heads)
         return nn.Dense(width, kernel_init=initial, name="post")(attended)

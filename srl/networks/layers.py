@@ -53,6 +53,19 @@ def dense(
     return nn.Dense(units, use_bias=use_bias, kernel_init=kernel, bias_init=bias, name=name)
 
 
+class DenseWeights(nn.Module):
+    """The parameters of `dense`, for a product that serves several layers."""
+
+    units: int
+    scale: float
+
+    @nn.compact
+    def __call__(self, features: int) -> tuple[Array, Array]:
+        """Gives the kernel [features, units] and the bias [units]."""
+        kernel = self.param("kernel", orthogonal(self.scale), (features, self.units))
+        return kernel, self.param("bias", nn.initializers.zeros, (self.units,))
+
+
 def orthogonal(scale: float) -> nn.initializers.Initializer:
     """An initializer of orthonormal rows or columns times `scale` (Saxe et al., 2014)."""
 

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from srl.core.errors import RunError, UserError
+from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.optional_packages import pip_install
 from srl.core.types import Array, Specs, Timestep, Tree
+from srl.system.native_module import register_xla_calls
 
 
 class CallablePool(Protocol):
@@ -213,17 +213,7 @@ def _primitive() -> Any:
     from jax.extend.core import Primitive
     from jax.interpreters import batching, mlir
 
-    from srl.pools.native.core import core
-
-    for name, handler in core.pool_calls().items():
-        try:
-            jax.ffi.register_ffi_target(name, handler, platform="cpu")
-        except Exception as error:
-            raise RunError(
-                f"jaxlib {jax.lib.__version__} does not take srl's calls ({error}): srl was built "  # pyright: ignore[reportPrivateImportUsage]
-                "for another; install it again from its sources, where this jaxlib is: "
-                + pip_install("--no-build-isolation", "--force-reinstall", "--no-deps", ".")
-            ) from error
+    register_xla_calls()
     primitive = Primitive("srl_pool")
     primitive.multiple_results = True
 
