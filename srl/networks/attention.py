@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from srl.core.types import Array
-from srl.networks._cnn import traced_for_gpu
+from srl.networks.cnn_features import traced_for_gpu
 from srl.system.native_module import register_xla_calls
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from srl.networks import _attention
 from srl.networks.attention import attention, attention_of_jax
-from srl.networks._entity_attention import CircularConvolution
+from srl.networks.entity_attention_features import CircularConvolution
 
 
 def case(*leading, entities=7, width=32, seed=0):
