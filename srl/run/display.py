@@ -15,6 +15,7 @@ from srl.config.experiment import Experiment
 from srl.core.config_values import config_values
 from srl.core.console.number_text import number_text
 from srl.core.console.stages import Stages
+from srl.dataflow.plans import turns_text
 from srl.loop.stage import Stage
 from srl.pools import NamedEnv
 from srl.record.run_record import RunFolder
@@ -90,6 +91,8 @@ class Display:
                 "workers", f"{each:,} of {experiment.workers:,}, one for each environment{group}"
             )
         self._line("algorithm", type(experiment.algorithm).__name__)
+        plan = experiment.settled_plan
+        self._line("plan", f"{plan.name}: {turns_text(plan, experiment.max_staleness)}")
         for pattern, fixed in experiment.fixed.items():
             self._line("fixed", f"{pattern}: version {fixed.version} of {fixed.run}")
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
