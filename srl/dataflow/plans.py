@@ -227,8 +227,8 @@ def turns_text(plan: Plan, max_staleness: int | None) -> str:
         return "steps and learns in turns"
     if max_staleness == 0:
         return "steps and learns in turns, as max_staleness is 0"
-    age = "of any age" if max_staleness is None else f"at most {max_staleness} updates old"
-    return f"steps while it learns, with parameters {age}"
+    age = "of any age" if max_staleness is None else f"up to {max_staleness} updates old"
+    return f"steps while it learns, with parameters {age} (max_staleness)"
 
 
 _FEWEST_PAST = 4
