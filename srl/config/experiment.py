@@ -67,7 +67,7 @@ class Experiment(Settings):
     """Whole episodes of the policies' versions, played in the background; by default none."""
     plan: Plan | str | None = None
     """The division of the training loop into workers: a plan, the name of one, or auto, which
-    measures a few. The kind of environment decides the default."""
+    measures a few. The kind of environment and `max_staleness` decide the default."""
     max_staleness: int | None = 0
     """Largest age, in updates, of the parameters that act. 0 is synchronous and reproducible. None
     never waits for parameters: unrolls begin up to 8 updates ahead of the learner."""
