@@ -53,7 +53,8 @@ PLANS := fused threads inline central decoupled serving env_servers replicated p
 
 pictures: $(VENV)/installed  ## docs/plans/*.svg
 	for plan in $(PLANS); do \
-	  $(BIN)/srl plan native:CartPole-v1 --plan $$plan --svg docs/plans/$$plan.svg || exit 1; \
+	  case $$plan in fused|replicated) size= ;; *) size="--plan.actors.replicas 2" ;; esac; \
+	  $(BIN)/srl plan native:CartPole-v1 --plan $$plan $$size --svg docs/plans/$$plan.svg || exit 1; \
 	done
 
 docs: $(VENV)/installed-for-tests  ## the documents as a site, build/site/index.html

@@ -172,7 +172,7 @@ def test_an_id_takes_the_options_of_its_environment(file, target):
     options = {"sutton_barto_reward": True, "limit": -3, "name": "abc"}
     assert experiment.env == NamedEnv("CartPole-v1", options)
     assert experiment.num_envs == 8
-    assert plans.usual(experiment, accelerated=False) == experiment.plan
+    assert plans.usual(experiment, 2, accelerated=False) == experiment.plan
 
 
 def test_options_belong_to_the_id_they_were_given_for(file):

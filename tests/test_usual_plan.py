@@ -26,6 +26,57 @@ def test_without_a_gpu_programs_step_what_they_can(monkeypatch):
     assert load(PYTHON).plan == plans.replicated(1)
 
 
+def test_environments_step_while_the_learner_learns_where_staleness_is_allowed(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    for bound in ("1", "none"):
+        assert load(NATIVE, "--max-staleness", bound).plan == plans.threads()
+        assert load(PYTHON, "--max-staleness", bound).plan.name == "inline"
+        assert load(IN_JAX, "--max-staleness", bound).plan == plans.fused()
+    assert load(NATIVE, "--max-staleness", "1", "--num-envs", "9").plan == plans.fused()
+    assert load(PYTHON, "--max-staleness", "0").plan == plans.replicated(1)
+    stale = replace(load(PYTHON), plan=None, max_staleness=1)
+    assert replace(stale, env=lambda: None).settled_plan == plans.replicated(1)
+
+
+@pytest.mark.parametrize(
+    ("env", "plan", "cores", "actors"),
+    [
+        (NATIVE, plans.decoupled(), 2, 1),
+        (NATIVE, plans.central(), 2, 1),
+        (NATIVE, plans.decoupled(), 8, 2),
+        (NATIVE, plans.inline(), 8, 2),
+        (NATIVE, plans.env_servers(), 2, 2),
+        (NATIVE, plans.threads(), 2, 2),
+        (PYTHON, plans.decoupled(), 2, 2),
+        (PYTHON, plans.inline(), 8, 8),
+        (PYTHON, plans.central(), 7, 4),
+        (PYTHON, plans.inline(), 96, 16),
+        (PYTHON, plans.replicated(), 96, 2),
+    ],
+)
+def test_actors_of_a_named_plan_follow_from_the_cores(env, plan, cores, actors):
+    sized = plans.sized(plan, load(env), cores, accelerated=False)
+    assert sized.fragment("step").replicas == actors
+    assert plans.sized(plan, load(NATIVE), cores, accelerated=True) == plan
+
+
+def test_a_run_keeps_its_plan_on_machines_with_other_cores(tmp_path, monkeypatch):
+    words = ["--plan", "decoupled", "--plan.actors.cores", "0.5"]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    begun = create_run(load_experiment(NATIVE, words), tmp_path / "run")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert load(NATIVE, *words).plan.fragments["actors"].replicas == 2
+    actors = recorded_experiment(begun.path).settled_plan.fragments["actors"]
+    assert (actors.replicas, actors.cores) == (1, 0.5)
+
+
+def test_the_machine_that_submits_a_run_decides_no_sizes(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    hosts = ["--plan", "decoupled", "--plan.actors.hosts", "2"]
+    plan = load_experiment(NATIVE, hosts, here=False).experiment.settled_plan
+    assert plan.fragments["actors"].replicas == 2
+
+
 @pytest.mark.usefixtures("gpu")
 def test_with_a_gpu_the_usual_plan_learns_on_it():
     assert load(IN_JAX).plan == plans.fused()

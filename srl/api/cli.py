@@ -153,7 +153,8 @@ def run(argv: list[str]) -> int:
         return _print(f"{parser.format_help()}\n{help_text(experiment)}")
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")
-    resolved = load_experiment(target, overrides, flags=parser.flags)
+    here = options.on == "local"
+    resolved = load_experiment(target, overrides, flags=parser.flags, here=here)
     if options.on != "local":
         from srl.launch.submit import run_elsewhere
 

@@ -23,7 +23,7 @@ from srl.algorithms import PPO, Algorithm
 from srl.algorithms.imitation import Imitating
 from srl.config.evaluation import Evaluation
 from srl.config.fixed import Fixed, expect_policies
-from srl.config.overrides import override
+from srl.config.overrides import override, split
 from srl.config.self_play import SelfPlay
 from srl.config.sources import expect_sources, expect_teacher, pinned, sources_of
 from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
@@ -76,7 +76,7 @@ class Experiment(Settings):
     """Whole episodes of the policies' versions, played in the background; by default none."""
     plan: Plan | str | None = None
     """The division of the training loop into workers: a plan, the name of one, or auto, which
-    measures a few. The kind of environment decides the default."""
+    measures a few. The kind of environment and `max_staleness` decide the default."""
     max_staleness: int | None = 0
     """Largest age, in updates, of the parameters that act. 0 is synchronous and reproducible. None
     never waits for parameters: unrolls begin up to 8 updates ahead of the learner."""
@@ -342,7 +342,8 @@ def load_experiment(
     source: Path | None = None,
     directory: Path | None = None,
     fixed: Mapping[str, Any] = _NONE,
-    usual_plan: Plan | str | None = None,
+    plan: Plan | None = None,
+    here: bool = True,
     flags: Sequence[str] = (),
 ) -> Resolved:
     """The experiment that `target` names, with `overrides` applied.
@@ -353,8 +354,9 @@ def load_experiment(
         source: Read in place of the target's file (a run's own copy of it).
         directory: For imports, in place of the target's own.
         fixed: The `sources` of a run that has begun: it goes on with the same.
-        usual_plan: The plan of a run that has begun, where it names none: processes and machines
-            that go on with it may have other devices.
+        plan: The plan of a run that has begun, whatever names one: processes and machines that go
+            on with it may have other devices and cores.
+        here: Whether this machine runs it; see `srl.dataflow.plans.resolve`.
         flags: Options of the command that takes the overrides, for hints at a wrong one.
 
     Raises:
@@ -370,9 +372,11 @@ def load_experiment(
         directory = (directory or source.parent).resolve()
         experiment = _named(import_file(source, directory), name, path)
     expect_declared("experiment", experiment)  # or an override of such a setting were unknown
-    if experiment.plan is None:
-        experiment = replace(experiment, plan=usual_plan)
-    experiment = _settled(override(experiment, overrides, flags), fixed)
+    applied = overrides
+    if plan is not None:
+        experiment = replace(experiment, plan=plan)
+        applied = split(overrides, lambda flag: f"{flag}.".startswith("--plan."))[1]
+    experiment = _settled(override(experiment, applied, flags, here=here), fixed)
     return Resolved(experiment, target, tuple(overrides), source, directory)
 
 

@@ -48,18 +48,21 @@ class Option:
         return _flag((*outer, f"no-{name}")) if self.annotation is bool else None
 
 
-def override(value: T, arguments: Sequence[str], flags: Sequence[str] = ()) -> T:
+def override(
+    value: T, arguments: Sequence[str], flags: Sequence[str] = (), *, here: bool = True
+) -> T:
     """`value` with the fields replaced that arguments such as `--algorithm.learning-rate 3e-4` set.
 
     Args:
         value: An experiment.
         arguments: These, each with its value.
         flags: Options of the command itself, which may be meant by a wrong one.
+        here: Whether this machine runs it; see `resolve`.
 
     Raises:
         UserError: Naming the argument that is wrong, and the nearest right one.
     """
-    value, arguments = _choose_plan(value, arguments)
+    value, arguments = _choose_plan(value, arguments, here=here)
     value, arguments = _choose_algorithm(value, arguments)
     value, arguments = _choose_environment(value, arguments)
     value, arguments = _choose_evaluation_options(value, arguments)
@@ -180,13 +183,13 @@ def without(arguments: Sequence[str], *options: str) -> list[str]:
     return split(arguments, options.__contains__)[1]
 
 
-def _choose_plan(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+def _choose_plan(value: T, arguments: Sequence[str], *, here: bool) -> tuple[T, list[str]]:
     """Makes the plan, `--plan NAME` or the experiment's, a value whose options may be given."""
     split(arguments, lambda flag: flag == "--env")  # which must have a value
     given, others = split(arguments, lambda flag: flag == "--plan")
     name = given[-1][1] if given else value.plan  # type: ignore[attr-defined]
     experiment: Any = _divided(value, arguments)
-    decided = resolve(name, experiment)
+    decided = resolve(name, experiment, here=here)
     return dataclasses.replace(value, plan=decided), others  # type: ignore[type-var]
 
 
@@ -198,7 +201,10 @@ def _divided(value: T, arguments: Sequence[str]) -> T:
     words = [word for argument in arguments for word in argument.split("=", 1)]
     last = {flag.replace("_", "-"): text for flag, text in itertools.pairwise(words)}
     counts = {"num_envs": last.get("--num-envs", ""), "groups": last.get("--groups", "")}
+    counts["max_staleness"] = last.get("--max-staleness", "")
     changes: dict[str, Any] = {n: int(text) for n, text in counts.items() if text.isdecimal()}
+    if counts["max_staleness"].lower() == "none":
+        changes["max_staleness"] = None
     if "--env" in last:
         changes["env"] = last["--env"]
     return dataclasses.replace(value, **changes)  # type: ignore[type-var]

@@ -142,7 +142,8 @@ def num_groups(plan: Plan, experiment: Divided) -> int:
     """The number of groups of neighbouring environments that are stepped and acted for together.
 
     By default one for each worker that steps; two where a node that it calls in each step is
-    elsewhere, so that a worker steps one group while it waits for the answer to the other.
+    elsewhere, so that a worker steps one group while it waits for the answer to the other. A single
+    worker that others act for has one: both mostly share few cores (docs/tuning.md).
 
     Raises:
         PlanError: If the environments cannot be divided so.
@@ -150,8 +151,9 @@ def num_groups(plan: Plan, experiment: Divided) -> int:
     workers, num_envs = plan.fragment("step").replicas, experiment.num_envs
     count = experiment.groups
     if not count:
-        remote = any(plan.home(node) != plan.home("step") for node in ANSWERING)
-        count = 2 * workers if remote and num_envs % (2 * workers) == 0 else workers
+        away = {node for node in ANSWERING if plan.home(node) != plan.home("step")}
+        halves = bool(away) and (workers > 1 or "act" not in away)
+        count = 2 * workers if halves and num_envs % (2 * workers) == 0 else workers
     if num_envs % count:
         raise PlanError(
             f"{num_envs} environments cannot be divided into {count} equal groups; "

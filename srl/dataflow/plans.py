@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from srl.core.backends import backend_of
@@ -124,39 +126,109 @@ class Undecided(Divided, Protocol):
         """Its settings of self-play; None without."""
         ...
 
+    @property
+    def max_staleness(self) -> int | None:
+        """Largest age, in updates, of the parameters that act; None without a bound."""
+        ...
 
-def resolve(plan: Plan | str | None, experiment: Undecided) -> Plan | Literal["auto"]:
+
+def resolve(
+    plan: Plan | str | None, experiment: Undecided, *, here: bool = True
+) -> Plan | Literal["auto"]:
     """The plan that an experiment means by its field `plan`; auto is left as it is.
+
+    Args:
+        plan: A plan, the name of one, or None for the usual one.
+        experiment: The experiment.
+        here: Whether this machine runs it, so that its cores decide the sizes of a named plan.
 
     Raises:
         PlanError: If there is no plan of this name.
     """
     if plan == "auto":
         return "auto"
+    accelerated = bool(jax_gpus())
     if isinstance(plan, str):
-        return named(plan)
-    return usual(experiment, accelerated=bool(jax_gpus())) if plan is None else plan
+        cores = len(os.sched_getaffinity(0)) if here else _FEW_CORES
+        return sized(named(plan), experiment, cores, accelerated=accelerated)
+    if plan is not None:
+        return plan
+    cores = len(os.sched_getaffinity(0)) if here else _FEW_CORES
+    return usual(experiment, cores, accelerated=accelerated)
 
 
-def usual(experiment: Undecided, *, accelerated: bool) -> Plan:
+_FEW_CORES = 4
+"""Cores up from which processes that step, act and learn have a core each."""
+_ENVS_EACH = 4
+"""Environments in Python for each actor, before there are more actors than two."""
+
+
+def sized(plan: Plan, experiment: Undecided, cores: int, *, accelerated: bool) -> Plan:
+    """A plan with the number of actors for this machine, in place of two.
+
+    One, where actions come from another process and a pool in C++ fills all of a few cores: more
+    processes only wake each other (docs/tuning.md). One for each core, where Python steps.
+
+    Args:
+        plan: A plan with two actors; others stay as they are.
+        experiment: The experiment.
+        cores: The machine's.
+        accelerated: Whether JAX has an accelerator, for which one group steps while it acts.
+    """
+    name, actors = plan.home("step"), plan.fragment("step")
+    if plan.one_process or "learn" in actors.nodes or plan.fragment("learn").replicas > 1:
+        return plan
+    replicas, backend = actors.replicas, backend_of(experiment.env)
+    if backend.threaded:
+        crosses = "act" not in actors.nodes
+        replicas = 1 if crosses and cores < _FEW_CORES and not accelerated else replicas
+    elif backend.language == "Python":
+        most = min(cores, experiment.num_envs // _ENVS_EACH)
+        counts = (experiment.num_envs, experiment.groups)
+        fits = (n for n in range(most, replicas, -1) if not any(count % n for count in counts))
+        replicas = next(fits, replicas)
+    fragments = {**plan.fragments, name: replace(actors, replicas=replicas)}
+    return replace(plan, fragments=fragments)
+
+
+def usual(experiment: Undecided, cores: int, *, accelerated: bool) -> Plan:
     """The plan for an experiment that names none; it learns on the accelerator where there is one.
 
     The loop of a native environment, or of one in JAX, is compiled whole if the program can run
     there. Next to an accelerator any other pool in C++ is stepped by two threads, of a group each:
     one steps while the accelerator acts for the other. All else is the plain loop in one process.
 
+    With a staleness above 0 environments step while the learner learns: pools in C++ in threads,
+    environments in Python with an id, which other processes can make, in processes.
+
     Args:
         experiment: The experiment.
+        cores: The machine's.
         accelerated: Whether JAX has an accelerator.
     """
-    env = experiment.env
+    env, stale = experiment.env, experiment.max_staleness != 0
     backend = backend_of(env)
+    if backend.language == "C++" and (accelerated or stale):
+        overlapping = threads()
+    elif backend.language == "Python" and stale and not callable(env):
+        overlapping = sized(inline(), experiment, cores, accelerated=accelerated)
+    else:
+        overlapping = None
+    if overlapping is not None and _divides(overlapping, experiment):
+        return overlapping
     if backend.compiled and not (accelerated and programs_need_cpu(env)):
         return fused()
-    overlapping = threads()
-    if accelerated and backend.language == "C++" and _divides(overlapping, experiment):
-        return overlapping
     return replicated(learners=1)
+
+
+def turns_text(plan: Plan, max_staleness: int | None) -> str:
+    """Describes if a plan's environments step while it learns, and why."""
+    if len(plan.fragments) == 1:
+        return "steps and learns in turns"
+    if max_staleness == 0:
+        return "steps and learns in turns, as max_staleness is 0"
+    age = "of any age" if max_staleness is None else f"up to {max_staleness} updates old"
+    return f"steps while it learns, with parameters {age} (max_staleness)"
 
 
 _FEWEST_PAST = 4

@@ -15,7 +15,7 @@ from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
 from srl.run.folder import recorded_experiment
 from srl.system.background.cpu_limit import CpuLimit, cores_granted
-from srl.system.background.priority import keep_to_one_thread, log_as
+from srl.system.background.priority import keep_to_threads, log_as
 from srl.system.compilation import keep_compiled_programs
 
 
@@ -43,7 +43,7 @@ def keep_playing(
         experiment = recorded_experiment(folder)
         cpu_limit = CpuLimit(share(experiment), cores_granted())
         keep_compiled_programs()
-        keep_to_one_thread()
+        keep_to_threads(1)
         with closing(make(folder, experiment, cpu_limit)) as games:
             while True:
                 if not games.play():

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from srl.config.experiment import Resolved, with_overrides
 from srl.config.overrides import without
-from srl.core.errors import PlanError, RunError, UserError
+from srl.core.errors import PlanError, UserError
+from srl.launch.local import in_processes
 from srl.launch.measure import Measured
 from srl.record.run_record import RunFolder
 from srl.run.folder import create_run, record
+from srl.system.gpus import jax_gpus
 from srl.system.supervised import Child
 
-SECONDS = 4.0
+SECONDS = 1.5
 """The time for which each plan is measured, once it is warm."""
-_REPORTS_A_SECOND = 2.0
+_REPORTS_A_SECOND = 4.0
+_POLL_SECONDS = 0.1
 _MOST_UPDATES = 1_000_000  # so that no budget ends before the measuring does
 
 
@@ -43,20 +47,20 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     found: list[tuple[float, str, Resolved]] = []
     reason, pace = "none fits", 0.0  # updates a second
     plans = list(candidates(resolved))
-    say(f"trains for {SECONDS:g} s under each plan, once it is warm:")
+    say(f"trains for {SECONDS:g} s under each of {len(plans)} plans, once it is warm:")
     with tempfile.TemporaryDirectory(prefix="srl-auto-", ignore_cleanup_errors=True) as scratch:
-        for number, (arguments, candidate) in enumerate(plans, 1):
-            name = " ".join(arguments)
-            say(f"plan {number} of {len(plans)}: {name}")
-            try:
-                measured = _measure(candidate, Path(scratch) / "_".join(arguments[1:]), pace)
-            except (UserError, RunError) as error:
-                reason = str(error)
-                say(f"    not measured: {reason}")
-                continue
-            say(f"    {measured.fps:,.0f} env steps/s; {measured.bottleneck}")
-            pace = max(pace, measured.fps / experiment.steps_per_update)
-            found.append((measured.fps, name, candidate))
+        for _, group in itertools.groupby(plans, key=lambda plan: _process_of(plan[1])):
+            members = list(group)
+            folders = [_folder(each, Path(scratch), pace) for each in members]
+            for (arguments, candidate), measured in zip(members, _measured(folders), strict=True):
+                name = " ".join(arguments)
+                if isinstance(measured, str):
+                    reason = measured
+                    say(f"{name}: not measured: {reason}")
+                    continue
+                say(f"{name}: {measured.fps:,.0f} env steps/s; {measured.bottleneck}")
+                pace = max(pace, measured.fps / experiment.steps_per_update)
+                found.append((measured.fps, name, candidate))
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
     fps, chosen, fastest = max(found, key=lambda each: each[0])
@@ -64,20 +68,34 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     return fastest
 
 
+def _process_of(candidate: Resolved) -> str:
+    """The name of the process that measures a plan; neighbours with one name share it.
+
+    XLA starts once in a process, with one thread or with all cores (`srl.loop.xla_threads`), and
+    keeps a GPU's memory.
+    """
+    plan = candidate.experiment.settled_plan
+    if in_processes(plan):
+        return "of controllers"
+    return plan.name if jax_gpus() or len(plan.fragments) > 1 else "of single programs"
+
+
 def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]:
-    """Plans that this experiment could run under, as arguments, with sizes for this machine."""
-    cores = max(2, len(os.sched_getaffinity(0)))
-    sizes = [n for n in range(2, cores + 1) if resolved.experiment.num_envs % n == 0]
-    several = resolved.experiment.num_envs > 1
-    halves = [n for n in sizes if n <= cores // 2]
+    """Plans that this experiment could run under, as arguments, with sizes for this machine.
+
+    Those that one process can measure are neighbours.
+    """
+    num_envs, cores = resolved.experiment.num_envs, max(2, len(os.sched_getaffinity(0)))
+    fitting = [n for n in range(2, cores + 1) if num_envs % n == 0]
+    sizes = sorted({1, *fitting[:1], *fitting[-1:]} if num_envs > 1 else ())
+    one = ("--plan.actors.replicas", "1")
     plans = [
         ("--plan", "fused"),
-        *(("--plan", "threads", "--plan.actors.replicas", str(n)) for n in sizes[:1]),
         ("--plan", "replicated", "--plan.learners.replicas", "1"),
-        *(
-            ("--plan", "inline", "--plan.actors.replicas", str(n))
-            for n in sorted({1, *halves[-1:], *sizes[-1:]} if several else ())
-        ),
+        *(("--plan", "threads", "--plan.actors.replicas", str(n)) for n in sizes[1:2]),
+        *(("--plan", "inline", "--plan.actors.replicas", str(n)) for n in sizes),
+        *(("--plan", name, *one) for name in ("central", "decoupled") if sizes),
+        *(("--plan", "central", "--plan.actors.replicas", str(n)) for n in sizes[2:]),
     ]
     kept = without(resolved.overrides, "--plan")
     for arguments in plans:
@@ -85,28 +103,48 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
             yield arguments, with_overrides(resolved, (*kept, *arguments))
 
 
-def _measure(resolved: Resolved, path: Path, pace: float) -> Measured:
-    """Measures in another process: the same run, without an end, in a folder of its own."""
-    experiment = resolved.experiment
-    steps = int(experiment.steps_per_update)
+def _folder(plan: tuple[tuple[str, ...], Resolved], scratch: Path, pace: float) -> Path:
+    """Makes the folder of the same run without an end, for its measurement under a plan."""
+    arguments, resolved = plan
+    steps = int(resolved.experiment.steps_per_update)
     every = max(1, round(pace / _REPORTS_A_SECOND))
     kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
     budget = ("--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
-    folder = create_run(with_overrides(resolved, (*kept, *budget)), path)
-    arguments = (str(folder.path), str(SECONDS))
+    path = scratch / "_".join(arguments[1:])
+    return create_run(with_overrides(resolved, (*kept, *budget)), path).path
+
+
+def _measured(folders: Sequence[Path]) -> Iterator[Measured | str]:
+    """Measures runs in a process, one after the other; gives the reason where one fails.
+
+    Where the process dies, another one measures those that are left.
+    """
+    left = list(folders)
+    while left:
+        for measured in _answers(tuple(left)):
+            yield measured
+            del left[0]
+
+
+def _answers(folders: Sequence[Path]) -> Iterator[Measured | str]:
+    """The results of a process, as they come; at its death a reason in place of the next one."""
+    arguments = (str(SECONDS), *map(str, folders))
     # Not by pipes: what an environment has started may hold them open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         with Child(
             "srl.launch.measure", *arguments, stdout=out, stderr=errors, dies_with_parent=True
         ) as child:
+            given, ended = 0, False
+            while not ended:
+                ended = child.wait(_POLL_SECONDS)
+                out.seek(0)
+                *lines, _ = out.read().split("\n")
+                for line in lines[given:]:
+                    answer = json.loads(line)
+                    yield answer["error"] if "error" in answer else Measured(**answer)
+                given = len(lines)
             code = child.reap().code
-        out.seek(0)
-        errors.seek(0)
-        lines, problems = out.read().splitlines(), errors.read().strip().splitlines()
-    if code or not lines:
-        last = problems[-1:] or [f"it ended with code {code}"]
-        raise RunError(last[0])
-    answer = json.loads(lines[-1])
-    if "error" in answer:
-        raise RunError(answer["error"])
-    return Measured(**answer)
+        if given < len(folders):
+            errors.seek(0)
+            problems = errors.read().strip().splitlines()
+            yield (problems or [f"it ended with code {code}"])[-1]

@@ -14,7 +14,8 @@ from srl.core.types import Specs
 from srl.dataflow.plans import programs_need_cpu
 from srl.loop.binding import bind_policy_set
 from srl.loop.policy_set import PolicySet
-from srl.system.background.priority import keep_to_one_thread
+from srl.system.background.priority import keep_to_threads
+from srl.system.cores import cores_to_fill
 from srl.system.gpus import jax_gpus
 
 SMALL = 9_000_000
@@ -88,10 +89,11 @@ def _may_choose(experiment: Experiment) -> bool:
 
 
 def _keep_small(params: dict[str, Any], samples: dict[str, int], limit: int) -> None:
-    """Keeps XLA to one thread where parameters times `samples`, added up by policy, are few."""
+    """Keeps XLA to one thread for few parameters times samples; else to its share of the cores."""
     work = sum(
         number * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params[name]))
         for name, number in samples.items()
     )
-    if work <= limit:
-        keep_to_one_thread()
+    count = 1 if work <= limit else cores_to_fill()
+    if count < len(os.sched_getaffinity(0)):
+        keep_to_threads(count)

@@ -15,6 +15,7 @@ from srl.config.experiment import Experiment
 from srl.core.config_values import config_values
 from srl.core.console.number_text import number_text
 from srl.core.console.stages import Stages
+from srl.dataflow.plans import turns_text
 from srl.loop.stage import Stage
 from srl.pools import NamedEnv
 from srl.record.run_record import RunFolder
@@ -90,6 +91,8 @@ class Display:
                 "workers", f"{each:,} of {experiment.workers:,}, one for each environment{group}"
             )
         self._line("algorithm", type(experiment.algorithm).__name__)
+        plan = experiment.settled_plan
+        self._line("plan", f"{plan.name}: {turns_text(plan, experiment.max_staleness)}")
         for name, source in experiment.sources.items():
             head, of = ("fixed", f"{name}: ") if name in experiment.fixed else (name, "")
             self._line(head, f"{of}version {source.version} of {source.run}")

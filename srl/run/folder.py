@@ -146,6 +146,7 @@ def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> Non
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a run's configuration records."""
     from srl.config.experiment import load_experiment  # which acting does without
+    from srl.dataflow.plan import Plan
 
     if not config["target"]:
         lacking = config.get("unreachable")
@@ -157,13 +158,14 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
             )
         directory = Path(config["directory"])
         return _made_again(config["experiment"], directory, recorded_fixed(folder, config))
+    plan = made_from(config["experiment"].get("plan"))  # a name where it is still to be measured
     return load_experiment(
         config["target"],
         config["overrides"],
         source=folder.source if config["source"] else None,
         directory=Path(config["directory"]),
         fixed=recorded_fixed(folder, config),
-        usual_plan=made_from(config["experiment"].get("plan")),
+        plan=plan if isinstance(plan, Plan) else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The core on which a thread waits."""
+"""The cores for the threads of a process, and the core on which a thread waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+SHARE = "SRL_CORES"
+"""Environment variable: the cores that a worker's threads are to fill, where others like it share
+the machine. The threads run on any core."""
 _libc = ctypes.CDLL(None)
+
+
+def cores_to_fill() -> int:
+    """The number of cores for threads of this process: its share, or all that it may run on."""
+    return int(os.environ.get(SHARE, 0)) or len(os.sched_getaffinity(0))
 
 
 def current_core() -> int:

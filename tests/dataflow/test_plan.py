@@ -241,6 +241,8 @@ def experiment(**fields):
         (plans.inline(actors=4), 4),
         (plans.decoupled(actors=4), 8),
         (plans.central(actors=2), 4),
+        (plans.central(actors=1), 1),
+        (plans.decoupled(actors=1), 1),
         (plans.serving(actors=2), 4),
         (plans.env_servers(actors=2, learners=2), 4),
         (plans.parameter_server(actors=2), 2),

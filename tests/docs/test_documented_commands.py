@@ -7,11 +7,12 @@ import shlex
 import pytest
 from pages import PAGES, ROOT, command_lines, inline_commands, name_of
 
-from srl.api.cli import COMMANDS
+from srl.api.cli import COMMANDS, main
 from srl.config.experiment import load_experiment
 from srl.config.fixed import Fixed
 from srl.core.console.arguments import Arguments
 from srl.core.errors import UserError
+from srl.extras.bench.command import BENCHMARKS
 from srl.extras.sweep.space import searched_setting, split_searched
 from tools.bench.__main__ import main as bench_tools
 from tools.gates.__main__ import main as gates
@@ -144,6 +145,17 @@ def test_options_of_commands_that_sentences_name_are_there(page, monkeypatch, pa
                 expect_taken([words[0], "RUN_DIR", *words[1:]])  # a sentence may leave it out
         except (Exception, SystemExit) as error:
             raise AssertionError(f"{name_of(page)} names `{command}`: {error}") from error
+
+
+def test_the_ids_of_srls_own_modules_that_pages_and_help_texts_name_are_there(capsys):
+    for name in BENCHMARKS:
+        with pytest.raises(SystemExit):
+            main(["bench", name, "--help"])
+    texts = [capsys.readouterr().out, *(page.read_text() for page in PAGES)]
+    names = set(re.findall(r"\b(srl(?:\.\w+)+):([A-Z]\w+)", " ".join(texts)))
+    assert ("srl.extras.bench.busy", "Busy") in names
+    for module, name in names:
+        assert hasattr(importlib.import_module(module), name)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def test_the_bound_holds_for_environments_that_take_random_times(tmp_path, bound
 def check_delays(path, bound, seconds):
     """All workers are stopped at random moments, for so many seconds."""
     words = ["--plan", "decoupled", "--max-staleness", bound, "--updates", 10**7]
+    words += ["--plan.actors.replicas", 2]
     with RealRun(path, *words, "--plan.policies.replicas", 2, env=NATIVE) as run:
         run.wait(lambda: run.updates >= 1)
         end = time.monotonic() + seconds

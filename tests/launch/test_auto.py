@@ -1,5 +1,6 @@
 """`--plan auto` measures plans, and the run keeps its choice."""
 
+import itertools
 import re
 import tempfile
 
@@ -57,11 +58,10 @@ def test_a_run_keeps_the_plan_that_was_chosen_so_that_resume_measures_nothing(tm
     assert main(["run", "CartPole-v1", *words]) == 0
     told = capfd.readouterr().out
     lines = told.splitlines()
-    assert lines[0] == "trains for 0.5 s under each plan, once it is warm:"
-    assert lines[1] == "plan 1 of 1: --plan replicated --plan.learners.replicas 1"
-    assert re.fullmatch(r"    [\d,]+ env steps/s; .+", lines[2])
-    rate = lines[2].partition(";")[0].strip()
-    assert f"chosen: --plan replicated --plan.learners.replicas 1, {rate};" in lines[3]
+    assert lines[0] == "trains for 0.5 s under each of 1 plans, once it is warm:"
+    arguments = "--plan replicated --plan.learners.replicas 1"
+    assert (found := re.fullmatch(rf"{arguments}: ([\d,]+ env steps/s); .+", lines[1]))
+    assert f"chosen: {arguments}, {found[1]};" in lines[2]
     folder, resolved = open_run(run, to_train=True)
     assert resolved.experiment.settled_plan.name == "replicated"
     chosen = ["--plan", "replicated", "--plan.learners.replicas", "1"]
@@ -76,7 +76,7 @@ def test_a_slow_simulator_gets_several_actors(tmp_path, capfd):
     file.write_text(SLOW)
     assert main(["run", str(file), "--run-dir", str(run)]) == 0
     told = capfd.readouterr().out
-    assert ": --plan replicated --plan.learners.replicas 1\n" in told
+    assert "--plan replicated --plan.learners.replicas 1: " in told
     assert "fused" not in told  # it is not native
     plan = open_run(run)[1].experiment.settled_plan
     assert plan.name in ("threads", "inline")
@@ -99,8 +99,22 @@ def names(*words):
 def test_only_plans_that_fit_the_experiment_are_candidates():
     assert names("native:CartPole-v1", "--num-envs", "1") == ["fused", "replicated"]
     assert names("CartPole-v1", "--num-envs", "1") == ["replicated"]
-    assert {"threads", "inline", "fused"} < set(names("native:CartPole-v1"))
+    assert {*"fused replicated threads inline central decoupled".split()} == {
+        *names("native:CartPole-v1")
+    }
     assert "inline" in names("native:CartPole-v1", "--num-envs", "7")  # with one actor
+
+
+def test_plans_that_one_process_can_measure_are_neighbours():
+    resolved = load_experiment("native:CartPole-v1", ["--plan", "auto"])
+    names = [auto._process_of(candidate) for _, candidate in auto.candidates(resolved)]
+    assert len([name for name, _ in itertools.groupby(names)]) == len(set(names)) == 3
+
+
+def test_each_run_of_a_process_has_a_result_or_a_reason(tmp_path):
+    (tmp_path / "broken").mkdir()
+    (found,) = auto._measured([tmp_path / "broken"])
+    assert "broken" in found
 
 
 def test_a_candidate_keeps_the_other_words(tmp_path):

@@ -67,9 +67,9 @@ def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
     if "AlphaZero" in name:
         pytest.importorskip("mctx")
         pytest.importorskip("pgx")
-    alone = " by " in name and "actors" in named(plan).fragments
-    fewest = ("--plan.actors.replicas", "1") if alone else ()
-    assert_agree(trained(name, *PLAIN), trained(name, plan, *fewest))
+    actors = ("--plan.actors.replicas", "1" if " by " in name else "2")
+    actors = actors if "actors" in named(plan).fragments else ()
+    assert_agree(trained(name, *PLAIN), trained(name, plan, *actors))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,8 @@ def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
     ),
 )
 def test_plans_train_the_same_over_the_network(trained, name, plan):
-    assert_agree(trained(name, *PLAIN), trained(name, plan, transport="network"))
+    actors = ("--plan.actors.replicas", "2")
+    assert_agree(trained(name, *PLAIN), trained(name, plan, *actors, transport="network"))
 
 
 @pytest.mark.parametrize(

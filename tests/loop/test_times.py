@@ -45,6 +45,7 @@ def run(request, tmp_path_factory):
 def train_until_all_report(name, path):
     """Trains in processes, until a report has the shares of each kind of worker."""
     words = ["--plan", name, *SMALL.split(), "--updates", "1000000"]
+    words += ["--plan.actors.replicas", "2"]
     resolved = load_experiment("native:CartPole-v1", words)
     folder, terminal = create_run(resolved, path), Terminal()
     plan, begun = resolved.experiment.settled_plan, time.monotonic()

@@ -32,11 +32,11 @@ import os
 from pathlib import Path
 import threading
 import jax
-from srl.system.background.priority import keep_to_one_thread
+from srl.system.background.priority import keep_to_threads
 
 end = threading.Event()
 threading.Thread(target=end.wait).start()  # as a worker has, that talks to the controller
-keep_to_one_thread()
+keep_to_threads(1)
 jax.devices()
 threads = Path("/proc/self/task").iterdir()
 print({frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads})
@@ -79,3 +79,8 @@ def test_small_programs_get_one_thread_and_large_ones_all():
 def test_next_to_a_gpu_all_threads_compile_for_it_unless_the_program_is_for_the_cpu():
     assert threads("learn") > 1
     assert threads("learn", "--plan", "fused") == 1
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_a_workers_threads_fill_its_share_of_the_cores():
+    assert threads("learn", "--num-envs", "4096", SRL_CORES="1") == 1

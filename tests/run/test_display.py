@@ -77,6 +77,29 @@ def test_workers_that_have_no_environment_to_step_are_not_counted(tmp_path, word
     assert all(line.startswith(part) for line, part in zip(lines, told, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", "fused: steps and learns in turns"),
+        (
+            "--max-staleness 2",
+            "threads: steps while it learns, with parameters up to 2 updates old",
+        ),
+        ("--plan inline", "inline: steps and learns in turns, as max_staleness is 0"),
+        (
+            "--plan inline --max-staleness none",
+            "inline: steps while it learns, with parameters of ",
+        ),
+    ],
+)
+def test_the_plan_is_told_and_if_it_steps_while_it_learns(tmp_path, monkeypatch, words, told):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    output = io.StringIO()
+    experiment = load_experiment("native:CartPole-v1", words.split()).experiment
+    Display(experiment, Console(file=output, width=200)).header(RunFolder(tmp_path))
+    assert f"plan         {told}" in output.getvalue()
+
+
 @dataclasses.dataclass
 class Sized:
     """An environment whose class is a dataclass."""

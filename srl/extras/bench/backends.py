@@ -7,17 +7,20 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from srl.core.errors import UserError
 from srl.extras.bench.actions import BATCHES, STICKY_STEPS, random_actions
 from srl.extras.bench.rounds import in_turns
 from srl.pools import make_pool
-from srl.pools.python.sources import make_environment
+from srl.pools.python.sources import VectorMaker, make_environment, vector_maker
 
 
 @dataclass(frozen=True)
@@ -252,24 +255,50 @@ def _one_envpool(case: Case) -> Stepper:
     return Stepper(step, space, env.close, case.batch_size, threads, spec.config.max_num_players)
 
 
-def _gymnasium(case: Case, mode: str | None = None) -> Side:
+def _gymnasium(case: Case, mode: str = "") -> Side:
     """Gymnasium's vector environment: the environment's own where there is one, else serial."""
-    # Not forked from this process, in which the threads of another pool may run.
-    settings = {"shared_memory": True, "context": "forkserver"} if mode == "async" else None
+    makers = [partial(_environment, case)] * case.num_envs
     try:
-        env = gymnasium.make_vec(case.env, case.num_envs, mode, settings, **case.options)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        if not mode and (own := _vector_maker(case.env)):
+            env = own(num_envs=case.num_envs, **case.options)
+        elif mode == "async":
+            # Not forked from this process, in which the threads of another pool may run.
+            env = AsyncVectorEnv(makers, shared_memory=True, context="forkserver")
+        else:
+            env = SyncVectorEnv(makers)
+    except (gymnasium.error.Error, ModuleNotFoundError, UserError) as error:
         raise UserError(f"Gymnasium cannot make {case.env!r}: {error}") from error
     env.reset(seed=0)
     threads = case.num_envs if mode == "async" else 1
     return Stepper(env.step, env.single_action_space, env.close, case.num_envs, threads)
 
 
+def _vector_maker(env: str) -> VectorMaker | None:
+    """The maker of an environment's own vector environment, if it has one."""
+    for source in (env, f"vector:{env}"):
+        with suppress(UserError):
+            if maker := vector_maker(source):
+                return maker
+    return None
+
+
+def _environment(case: Case) -> gymnasium.Env:
+    """One environment, as srl's pools make it.
+
+    Raises:
+        UserError: If it has another interface than Gymnasium's.
+    """
+    if vector_maker(case.env):
+        raise UserError(f"{case.env} has a vector environment alone; compare with gymnasium")
+    env = make_environment(case.env, case.options)
+    if not isinstance(env, gymnasium.Env):
+        raise UserError(f"{case.env} is no environment with Gymnasium's interface")
+    return env
+
+
 def _bare(case: Case) -> Side:
     """Gymnasium environments stepped by a loop that does nothing else."""
-    envs = [make_environment(case.env, case.options) for _ in range(case.num_envs)]
-    if not isinstance(envs[0], gymnasium.Env):
-        raise UserError(f"bare steps environments of Gymnasium, and {case.env} is none")
+    envs = [_environment(case) for _ in range(case.num_envs)]
     for seed, env in enumerate(envs):
         env.reset(seed=seed)
     ended = [False] * len(envs)

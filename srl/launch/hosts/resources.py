@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from srl.dataflow.nodes import ANSWERING
 from srl.dataflow.plan import Fragment, Plan
 from srl.pools.memory_check import MEMORY
+from srl.system.cores import SHARE
 from srl.system.gpus import memory_variable
 from srl.system.open_files import expect_room
 
@@ -23,8 +24,8 @@ class Share:
     """The resources of one worker."""
 
     cores: tuple[int, ...]
-    """The cores to stay on; none where there are fewer than workers ask for, and all go where there
-    is room."""
+    """The cores to stay on; none where workers go where there is room, as those of a plan that
+    asks for no cores, or for more than there are."""
     environment: Mapping[str, str]
     """Variables that keep its libraries to its share."""
 
@@ -72,17 +73,28 @@ def shares(
         memory: Bytes that are free before any worker is started.
     """
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
-    own_cores = _cores(plan, workers, cores)
+    own_cores = _cores(plan, workers, cores) if _binds(plan) else dict.fromkeys(workers, ())
     own_gpus = _gpus(plan, workers, gpus)
     steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].nodes]
     result = {}
     for worker in workers:
         threads = len(own_cores[worker]) or max(1, len(cores) // len(workers))
         environment = dict.fromkeys(_THREADS, str(threads)) | own_gpus[worker]
+        if not own_cores[worker]:
+            environment[SHARE] = str(max(1, len(cores) // plan.fragments[worker[0]].replicas))
         if worker in steppers:
             environment[MEMORY] = str(memory // len(steppers))
         result[worker] = Share(own_cores[worker], environment)
     return result
+
+
+def _binds(plan: Plan) -> bool:
+    """Tells if workers stay on cores: where a fragment asks for some, or all are whole loops.
+
+    Parts of the loop mostly wait for one another, and on cores of their own leave others idle;
+    whole loops compute at the same time (docs/tuning.md).
+    """
+    return len(plan.fragments) == 1 or any(f.cores for f in plan.fragments.values())
 
 
 def _cores(plan: Plan, workers: list[Worker], cores: Sequence[int]) -> dict[Worker, tuple]:

@@ -12,6 +12,7 @@ from srl.loop import projection
 from srl.pools import Pool, make_pool
 from srl.pools.make import threaded
 from srl.streams.batch import Batch
+from srl.system.cores import cores_to_fill
 
 if TYPE_CHECKING:
     from srl.loop.learning.learner import Learner
@@ -91,8 +92,9 @@ def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
     So many groups `beside` each other step at the same time in this process, and share its cores.
     """
     threads = experiment.threads
-    if not threads and beside > 1 and threaded(experiment.env):
-        threads = max(1, len(os.sched_getaffinity(0)) // beside)
+    share = max(1, cores_to_fill() // beside)
+    if not threads and threaded(experiment.env) and share < len(os.sched_getaffinity(0)):
+        threads = share
     return make_pool(
         experiment.env,
         num_envs,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 from srl.core.errors import expect_number
 from srl.pools.pool import Pool
 from srl.pools.python.sources import SimulatorSource, check_effect
+from srl.system.cores import cores_to_fill
 
 IN_PROCESS = "steps in this process: give workers=N"
 MOST = 2**31 - 1
@@ -34,7 +34,7 @@ def make(
     """Makes a pool; see `make_pool`. `limits` are those of worker processes."""
     batch_size = batch_size or num_envs
     if workers is None:
-        workers = 0 if batch_size == num_envs else len(os.sched_getaffinity(0))
+        workers = 0 if batch_size == num_envs else cores_to_fill()
     expect_number("workers", workers, 0, MOST)
     for name, limit in limits.items():
         expect_number(name, limit, *_LIMITS[name])

@@ -34,10 +34,10 @@ def lower_priority(nice: int) -> None:
         Path("/proc/self/autogroup").write_text(str(_SESSION_NICE))
 
 
-def keep_to_one_thread() -> None:
-    """Makes JAX start as many threads as for one core, which may then run on any core."""
+def keep_to_threads(count: int) -> None:
+    """Makes JAX start as many threads as for `count` cores, which may then run on any core."""
     cores, others = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
-    os.sched_setaffinity(0, {min(cores)})
+    os.sched_setaffinity(0, sorted(cores)[:count])
     jax.devices()
     os.sched_setaffinity(0, cores)
     for thread in set(os.listdir("/proc/self/task")) - others:

@@ -121,8 +121,21 @@ def test_worker_processes_are_compared_with_a_bare_loop_over_the_environments(ca
     assert 0 < line["vs_value"] <= 1000
 
 
+@pytest.mark.parametrize("vs", ["gymnasium", "gymnasium-sync", "gymnasium-async", "bare"])
+def test_peers_step_every_environment_that_the_serial_pool_steps(vs):
+    case = Case("srl.extras.bench.busy:Busy", 2, 2, options={"microseconds": 5.0})
+    side = BACKENDS[vs](case)
+    side.load(random_actions(side.action_space, 2, 1, sticky=False))
+    assert side.rate(0.01) > 0
+    side.close()
+
+
 def test_gymnasiums_own_vector_environment_is_taken_where_there_is_one():
-    for env, expected in (("CartPole-v1", "CartPoleVectorEnv"), ("Acrobot-v1", "SyncVectorEnv")):
+    for env, expected in (
+        ("CartPole-v1", "CartPoleVectorEnv"),
+        ("vector:CartPole-v1", "CartPoleVectorEnv"),
+        ("Acrobot-v1", "SyncVectorEnv"),
+    ):
         side = BACKENDS["gymnasium"](Case(env, 2, 2))
         assert type(side.close.__self__).__name__ == expected
         side.close()
@@ -158,6 +171,7 @@ def test_sticky_actions_are_held():
         (["pool", "--env", "native:CartPole-v1", "--vs", "physics"], "native:CartPole-v1"),
         (["pool", "--env", "CartPole-v1", "--backend", "physics"], "native:CartPole-v1"),
         (["pool", "--env", "native:HideAndSeek-v1", "--vs", "gymnasium"], "cannot make 'HideAnd"),
+        (["pool", "--env", "vector:CartPole-v1", "--vs", "bare"], "compare with gymnasium"),
         (
             ["pool", "--env", "native:CartPole-v1", "--backend", "serial"],
             "--backend serial and --env native:CartPole-v1 name two backends",

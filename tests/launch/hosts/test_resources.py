@@ -9,6 +9,7 @@ from srl.dataflow import plans
 from srl.dataflow.plan import Fragment, Plan
 from srl.launch.hosts.resources import shares
 from srl.pools.memory_check import MEMORY
+from srl.system.cores import SHARE
 
 counts = st.sampled_from([0, 0, 1, 2, 0.5])
 nodes = st.sampled_from([("step",), ("act",), ("learn",)])
@@ -37,10 +38,26 @@ def test_a_worker_gets_the_cores_it_asks_for(plan, number):
             assert len(share.cores) >= plan.fragments[name].cores
 
 
-def test_what_is_left_over_goes_to_the_learner():
+def test_without_a_wish_all_workers_go_where_there_is_room():
+    given = shares(plans.inline(1), range(2), [], 800)
+    assert {share.cores for share in given.values()} == {()}
+
+
+def test_threads_of_replicas_fill_the_cores_together_where_they_run_anywhere():
     given = shares(plans.inline(2), range(8), [], 800)
-    assert [len(share.cores) for share in given.values()] == [2, 3, 3]
-    assert given["learner", 0].environment["OMP_NUM_THREADS"] == "3"
+    filled = {worker: share.environment[SHARE] for worker, share in given.items()}
+    assert filled == {("actors", 0): "4", ("actors", 1): "4", ("learner", 0): "8"}
+    assert shares(plans.inline(9), range(8), [], 800)["actors", 0].environment[SHARE] == "1"
+
+
+def test_what_is_left_over_goes_to_the_learner():
+    plan = plans.inline(2)
+    actors = replace(plan.fragments["actors"], cores=2)
+    plan = replace(plan, fragments={**plan.fragments, "actors": actors})
+    given = shares(plan, range(8), [], 800)
+    assert {SHARE} & {name for share in given.values() for name in share.environment} == set()
+    assert [len(share.cores) for share in given.values()] == [2, 2, 4]
+    assert given["learner", 0].environment["OMP_NUM_THREADS"] == "4"
 
 
 def test_with_too_few_cores_all_go_where_there_is_room():
