@@ -152,7 +152,7 @@ class Experiment(Settings):
         Raises:
             PlanError: If the loop is none that can be run.
         """
-        return trace(self.algorithm)
+        return trace(self.algorithm.settled(self.num_envs))
 
     @property
     def action_repeat(self) -> int:
