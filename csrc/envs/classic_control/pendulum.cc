@@ -27,8 +27,7 @@ class Pendulum {
   }
 
   explicit Pendulum(const Options& options)
-      : gravity_(options.Get("g", 10.0)),
-        hide_velocities_(options.Get("hide_velocities", false)) {}
+      : gravity_(options.Get("g", 10.0)), hide_velocities_(options.Get("hide_velocities", false)) {}
 
   void Start(Random& random, double* state) const {
     state[0] = random.Uniform(-std::numbers::pi, std::numbers::pi);
