@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
+from srl.algorithms.carried_memory import empty_memory, memory_before
 from srl.algorithms.distributions import (
     ActionSpace,
     Distribution,
@@ -14,7 +15,7 @@ from srl.algorithms.distributions import (
     action_mask,
 )
 from srl.algorithms.normalization import ObservationNormalizer
-from srl.algorithms.returns import where_rows, zero_unless
+from srl.algorithms.returns import zero_unless
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Policy, Specs, Tree, Unroll
@@ -126,70 +127,21 @@ class ActorCritic:
         return self.normalizer.normalize(statistics, observation)
 
     def empty_value_memory(self, unroll: Unroll) -> Tree:
-        """Gives a `ValueMemory` of nothing for the slots of an unroll; () where none is needed."""
+        """Gives a `CarriedMemory` of nothing for an unroll's slots; () where none is needed."""
         if self.network.shared or not self.network.memory:
             return ()
-        memory = self.network.initial_memory(unroll.reward.shape[1])
-        first = jax.tree.map(lambda x: x[0], (unroll.observation, unroll.memory))
-        return jax.tree.map(
-            lambda x: jnp.zeros((2, 1, *x.shape), x.dtype), ValueMemory(memory, *first)
-        )
+        return empty_memory(self.network.initial_memory(unroll.reward.shape[1]), unroll)
 
-    def value_memory(self, unroll: Unroll, remembered: Tree = ()) -> Tree:
+    def value_memory(self, unroll: Unroll, carried: Tree = ()) -> Tree:
         """Gives the memory that values are computed with from an unroll's first row on, [B, ...].
-
-        The value network's own is what it was when the same row was last seen: at the end of the
-        slot's last unroll, or at its start if the unroll is learned from once more. A slot whose
-        policy remembers nothing, or of which an unroll is missing, remembers nothing. Where all
-        rows look alike, a missing unroll goes unnoticed.
 
         Args:
             unroll: Of B slots.
-            remembered: A `ValueMemory`; () remembers nothing.
+            carried: A `CarriedMemory`; () remembers nothing.
         """
         if self.network.shared:
             return jax.tree.map(lambda x: x[0], unroll.memory)
-        memory = self.network.initial_memory(unroll.reward.shape[1])
-        if not remembered:
-            return memory
-        seen, policy = jax.tree.map(lambda x: x[0], (unroll.observation, unroll.memory))
-        start, end = (jax.tree.map(lambda x, k=k: x[k, 0], remembered) for k in (0, 1))
-        nothing = jax.tree.map(jnp.zeros_like, policy)
-        goes_on = _equal_rows(end.observation, seen) & ~_equal_rows(policy, nothing)
-        again = _equal_rows((start.observation, start.policy), (seen, policy))
-        memory = where_rows(goes_on, end.memory, memory)
-        return where_rows(again, start.memory, memory)
-
-    def remembered(self, unroll: Unroll, memories: Tree, remembered: Tree) -> Tree:
-        """Gives the `ValueMemory` after an unroll; see `value_memory`.
-
-        Args:
-            unroll: Of B slots.
-            memories: [T + 1, B, ...], before each row.
-            remembered: That before it, or ().
-        """
-        if not remembered:
-            return remembered
-        rows = ValueMemory(memories, unroll.observation, unroll.memory)
-        return jax.tree.map(lambda x: jnp.stack([x[:1], x[-1:]]), rows)
-
-
-class ValueMemory(NamedTuple):
-    """The value network's memory of B slots, before the first and the last row of their unrolls.
-
-    Acting does not know it, so it is carried from update to update by those who learn.
-    """
-
-    memory: Array  # [2, 1, B, units]
-    observation: Tree  # [2, 1, B, ...], at these rows
-    policy: Tree  # [2, 1, B, units], the policy's memory before the first and the last chunk
-
-
-def _equal_rows(one: Tree, other: Tree) -> Array:
-    """Tells which rows of two trees [B, ...] are equal, bool [B]."""
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    equal = [jnp.all((a == b).reshape(len(a), -1), axis=1) for a, b in pairs]
-    return jnp.all(jnp.stack(equal), axis=0)
+        return memory_before(self.network.initial_memory(unroll.reward.shape[1]), unroll, carried)
 
 
 def _networks(params: Tree) -> Tree:

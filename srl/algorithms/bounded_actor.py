@@ -54,13 +54,32 @@ class BoundedActor:
         return self.network.init_policy(key)
 
     def initial_memory(self, batch: int) -> Tree:
-        """Gives no memory."""
-        return ()
+        """Gives the network's memory of nothing."""
+        return self.network.initial_memory(batch)
 
-    def outputs(self, params: Tree, statistics: Any, observation: Tree) -> Array:
-        """Gives the outputs of the network, [S, outputs]."""
+    def outputs(self, params: Tree, statistics: Any, observation: Tree, memory: Tree = ()) -> Array:
+        """Gives the outputs of the network, [S, outputs]; see `step`."""
+        return self.step(params, statistics, observation, memory)[0]
+
+    def step(
+        self, params: Tree, statistics: Any, observation: Tree, memory: Tree
+    ) -> tuple[Array, Tree]:
+        """Gives the outputs of the network and the next memory: of [S, ...], [S, outputs]."""
         inputs = self.normalizer.policy_inputs(statistics, observation)
-        return self.network.policy_sequence(params, inputs)
+        return self.network.policy(params, inputs, memory)
+
+    def memories(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        action: Array,
+        memory: Tree,
+        ended: Array,
+    ) -> Array:
+        """Gives the memory before each row and after the last; see `srl.algorithms.sequences`."""
+        inputs = self.normalizer.policy_inputs(statistics, observation)
+        return self.network.policy_memories(params, inputs, memory, ended)
 
     def shaped(self, action: Array) -> Array:
         """Gives actions the shape of their space: [..., numbers] to [..., *shape]."""
@@ -120,22 +139,23 @@ def expect_bounded(config: Any, specs: Specs) -> None:
         )
 
 
-def noise_by_slot(key: Array, slot: Array, share: float, size: int) -> Array:
-    """Draws normal numbers for each transition, [S, size], that follow from its slot.
+def noise_by_slot(key: Array, slot: Array, share: float, size: int, sequence: int = 1) -> Array:
+    """Draws normal numbers for each transition, [sequence * S, size], that follow from its slot.
 
-    A slot's transitions are numbered; draws go through the slots again for each.
+    A slot's sequences are numbered; draws go through the slots again for each.
 
     Args:
         key: Of the gradient step.
         slot: int32 [S], of the run's slots.
-        share: Transitions of each slot in a gradient step.
+        share: Sequences of each slot in a gradient step.
         size: Numbers for each transition.
+        sequence: Transitions of a sequence; the first ones of all sequences come first.
     """
     each, _ = portions(share)
     earlier = jnp.arange(len(slot)) // (len(slot) // each)
 
     def of_one(slot: Array, place: Array) -> Array:
         own = jax.random.fold_in(jax.random.fold_in(key, slot), place)
-        return jax.random.normal(own, (size,))
+        return jax.random.normal(own, (sequence, size))
 
-    return jax.vmap(of_one)(slot, earlier)
+    return jax.vmap(of_one, out_axes=1)(slot, earlier).reshape(-1, size)

@@ -50,17 +50,57 @@ class ActionCritics:
         """Draws the parameters of all critics, [number, ...]."""
         return _stacked(self.network.init_value, key, self.number)
 
-    def values(self, params: Tree, statistics: Any, observation: Tree, action: Array) -> Array:
-        """Gives the values of actions by all critics, [number, S]."""
-        return self.form.value(self.outputs(params, statistics, observation, action))
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives all critics' memory of nothing, [batch, number, units]; () where there is none."""
+        return _memory_of_each(self.network, batch, self.number)
 
-    def outputs(self, params: Tree, statistics: Any, observation: Tree, action: Array) -> Array:
-        """Gives the outputs of all critics, [number, S, outputs]; see `values`."""
-        inputs = {
+    def memories(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        action: Array,
+        memory: Tree,
+        ended: Array,
+    ) -> Array:
+        """Gives the memory before each row and after the last, [L + 1, S, number, units].
+
+        Of the actions of rows [L, S, ...], too; see `srl.algorithms.sequences`.
+        """
+        inputs = self._inputs(statistics, observation, action, 2)
+        of = lambda one, memory: self.network.value_memories(one, inputs, memory, ended)  # noqa: E731
+        return jax.vmap(of, (0, 1), 2)(params, memory)
+
+    def values(
+        self, params: Tree, statistics: Any, observation: Tree, action: Array, memory: Tree = ()
+    ) -> Array:
+        """Gives the values of actions by all critics, [number, S]; see `outputs`."""
+        return self.form.value(self.outputs(params, statistics, observation, action, memory))
+
+    def outputs(
+        self, params: Tree, statistics: Any, observation: Tree, action: Array, memory: Tree = ()
+    ) -> Array:
+        """Gives the outputs of all critics, [number, S, outputs].
+
+        Args:
+            params: [number, ...].
+            statistics: Of observations.
+            observation: [S, ...].
+            action: [S, ...].
+            memory: [S, number, units], before these rows; () without memory.
+        """
+        inputs = self._inputs(statistics, observation, action, 1)
+        of = lambda one, memory: self.network.value_outputs(one, inputs, memory)  # noqa: E731
+        return jax.vmap(of, (0, 1))(params, memory)
+
+    def _inputs(
+        self, statistics: Any, observation: Tree, action: Array, axes: int
+    ) -> dict[str, Tree]:
+        """The network's inputs, with so many leading axes."""
+        return {
             "observation": self.normalizer.normalize(statistics, observation),
-            "action": action.reshape(*action.shape[:1], -1),
+            "action": action.reshape(*action.shape[:axes], -1),
         }
-        return jax.vmap(lambda one: self.network.value_outputs(one, inputs))(params)
 
     def least(self, outputs: Array, key: Array) -> Array:
         """Gives the outputs of the critic of the least value in a random subset of them.
@@ -91,10 +131,35 @@ class ChoiceCritics:
         """Draws the parameters of all critics, [number, ...]."""
         return _stacked(self.network.init_value, key, self.number)
 
-    def values(self, params: Tree, statistics: Any, observation: Tree) -> Array:
-        """Gives the values of all actions by all critics, [number, S, actions]."""
+    def initial_memory(self, batch: int) -> Tree:
+        """Gives all critics' memory of nothing, [batch, number, units]; () where there is none."""
+        return _memory_of_each(self.network, batch, self.number)
+
+    def memories(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        action: Array,
+        memory: Tree,
+        ended: Array,
+    ) -> Array:
+        """Gives the memory before each row and after the last, [L + 1, S, number, units].
+
+        Actions have no part in it; see `srl.algorithms.sequences`.
+        """
         inputs = self.normalizer.normalize(statistics, observation)
-        return jax.vmap(lambda one: self.network.value_outputs(one, inputs))(params)
+        of = lambda one, memory: self.network.value_memories(one, inputs, memory, ended)  # noqa: E731
+        return jax.vmap(of, (0, 1), 2)(params, memory)
+
+    def values(self, params: Tree, statistics: Any, observation: Tree, memory: Tree = ()) -> Array:
+        """Gives the values of all actions by all critics, [number, S, actions].
+
+        The memory before these rows is [S, number, units], or () without memory.
+        """
+        inputs = self.normalizer.normalize(statistics, observation)
+        of = lambda one, memory: self.network.value_outputs(one, inputs, memory)  # noqa: E731
+        return jax.vmap(of, (0, 1))(params, memory)
 
 
 def min_of_subset(values: Array, key: Array, subset: int) -> Array:
@@ -127,8 +192,14 @@ def expect_no_memory(config: Any) -> None:
     if config.network.memory:
         raise UserError(
             f"{type(config).__name__} learns from single transitions, and the network has memory: "
-            "take R2D2 or PQN for discrete actions, PPO for others"
+            "take R2D2 or PQN for discrete actions, SAC, TD3 or PPO for others"
         )
+
+
+def _memory_of_each(network: PolicyAndValue, batch: int, number: int) -> Tree:
+    """The memory of nothing of critics, [batch, number, units]."""
+    memory = network.initial_memory(batch)
+    return jax.tree.map(lambda x: jnp.repeat(x[:, None], number, axis=1), memory)
 
 
 def _stacked(init: Callable[[Array], Tree], key: Array, number: int) -> Tree:

@@ -6,9 +6,9 @@ expectation: nothing is drawn to learn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.critics import ChoiceCritics, expect_critics_fit, min_of_subset, step_key
@@ -23,7 +23,8 @@ from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sum
 from srl.algorithms.normalization import ObservationNormalizer, Statistics
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
+from srl.algorithms.sequences import Steps, Windows, expect_steps_fit
+from srl.algorithms.uniform_replay import UniformReplay
 from srl.algorithms.value_heads import chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -38,8 +39,8 @@ from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
 class DiscreteSAC(Algorithm):
     """The settings of soft actor-critic for discrete actions."""
 
-    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
-    """Steps of each unroll, all with one version of the policy."""
+    unroll_length: Annotated[int, Range(0, 2**31 - 1)] = 0
+    """Steps of each unroll, all with one version of the policy; 0 takes 8, or 32 with memory."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
@@ -57,6 +58,11 @@ class DiscreteSAC(Algorithm):
     256 with batches of 256 is a gradient step for each env step."""
     n_step: AtLeastOne = 1
     """Steps of a transition, which stays within its unroll: fewer near the unroll's end."""
+    sequence: AtLeastOne = 16
+    """Steps that a network with memory learns from in sequence; see `burn_in`."""
+    burn_in: Annotated[int, Range(0)] = 16
+    """Steps before a sequence that only bring the memory up to date; fewer at the start of an
+    unroll, and none without memory."""
     target_rate: ZeroToOne = 0.005
     """The part of the way that the target networks move towards the networks at a time."""
     target_period: AtLeastOne = 1
@@ -90,8 +96,13 @@ class DiscreteSAC(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        expect_transitions_fit(self)
+        expect_steps_fit(self.settled())
         expect_critics_fit(self)
+
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with the length of unrolls, where that is 0."""
+        usual = 32 if self.network.memory else 8
+        return replace(self, unroll_length=self.unroll_length or usual)
 
     @property
     def instance(self) -> type[DiscreteSACInstance]:
@@ -113,7 +124,7 @@ class DiscreteSACState(NamedTuple):
 class Batch(NamedTuple):
     """The transitions for all gradient steps, [gradient_steps, S, ...]."""
 
-    transitions: Transitions
+    transitions: Transitions | Windows
     observations: dict[str, Statistics]
 
 
@@ -126,8 +137,8 @@ class ChoiceActor:
     actions: ActionSpace
 
     def initial_memory(self, batch: int) -> Tree:
-        """Gives no memory."""
-        return ()
+        """Gives the network's memory of nothing."""
+        return self.network.initial_memory(batch)
 
     def env_action(self, action: Array) -> Array:
         """Gives what the simulator takes for the actions of a decision; needs no JAX."""
@@ -136,14 +147,36 @@ class ChoiceActor:
     def distribution(
         self, policy: Policy, observation: Tree, memory: Tree, slot: Array
     ) -> tuple[Categorical, Tree]:
-        """Gives the distribution of actions."""
-        return self.choice(policy.params, policy.normalizer, observation), memory
+        """Gives the distribution of actions, and the next memory."""
+        return self.choice_and_memory(policy.params, policy.normalizer, observation, memory)
 
-    def choice(self, params: Tree, statistics: Any, observation: Tree) -> Categorical:
-        """Gives the distributions of actions, for any leading axes."""
+    def choice(
+        self, params: Tree, statistics: Any, observation: Tree, memory: Tree = ()
+    ) -> Categorical:
+        """Gives the distributions of actions; without memory, for any leading axes."""
+        return self.choice_and_memory(params, statistics, observation, memory)[0]
+
+    def choice_and_memory(
+        self, params: Tree, statistics: Any, observation: Tree, memory: Tree
+    ) -> tuple[Categorical, Tree]:
+        """Gives the distributions of actions, and the next memory."""
         inputs = self.normalizer.policy_inputs(statistics, observation)
-        outputs = self.network.policy_sequence(params, inputs)
-        return self.actions((), outputs, action_mask(observation))  # type: ignore[return-value]
+        outputs, memory = self.network.policy(params, inputs, memory)
+        choice = self.actions((), outputs, action_mask(observation))
+        return choice, memory  # type: ignore[return-value]
+
+    def memories(
+        self,
+        params: Tree,
+        statistics: Any,
+        observation: Tree,
+        action: Array,
+        memory: Tree,
+        ended: Array,
+    ) -> Array:
+        """Gives the memory before each row and after the last; see `srl.algorithms.sequences`."""
+        inputs = self.normalizer.policy_inputs(statistics, observation)
+        return self.network.policy_memories(params, inputs, memory, ended)
 
 
 @dataclass(frozen=True)
@@ -180,14 +213,24 @@ class DiscreteSACInstance(Instance):
         return dict.fromkeys(("actor", "critics", "log_temperature"), adam())
 
     @cached_property
+    def steps(self) -> Steps:
+        """The division of unrolls into steps to learn from."""
+        return Steps(self.config, self.slots, self.stack, self.critics)
+
+    @cached_property
     def ratio(self) -> ReplayRatio:
         """The gradient steps of each update."""
-        return ReplayRatio.of(self.config, self.slots)
+        return self.steps.ratio
 
     @cached_property
     def replay(self) -> UniformReplay:
-        """The replay: of transitions, which are windows of n_step + 1 rows."""
-        return UniformReplay(self.config.replay, self.config.n_step + 1, self.ratio, self.stack)
+        """The replay of windows: of transitions or, with memory, of sequences."""
+        return self.steps.replay
+
+    @property
+    def chunk(self) -> int:
+        """Steps between the memories that are stored."""
+        return self.steps.chunk
 
     @property
     def gradient_steps(self) -> int:
@@ -218,17 +261,33 @@ class DiscreteSACInstance(Instance):
 
     def empty_replay(self, unroll: Unroll) -> Replay:
         """Gives a replay of nothing for the slots of this unroll."""
-        return self.replay.empty(unroll)
+        return self.steps.empty(unroll)
 
     def prepare(
         self, state: DiscreteSACState, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[DiscreteSACState, Replay, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay = self.replay.insert(replay, unroll, state.n)
-        draw = state, replay, unroll.slot, total, self.config.discount
-        steps, _ = self.replay.sample_transitions(*draw)
+        replay, drawn, _ = self.steps.drawn(state, replay, unroll, total)
         observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(steps, observations)
+        return state, replay, Batch(drawn, observations)
+
+    def taken(
+        self, drawn: Transitions | Windows, state: DiscreteSACState, **learning: Tree
+    ) -> Transitions:
+        """Gives the transitions of a gradient step, with memory by the parameters of networks.
+
+        Args:
+            drawn: Of the gradient step.
+            state: With the parameters.
+            learning: Parameters by name, in place of the state's.
+        """
+        params = {**state.params, "targets": state.targets, **learning}
+        networks = {
+            "actor": ("actor", self.actor, params["actor"]),
+            "critics": ("critics", self.critics, params["critics"]),
+            "targets": ("critics", self.critics, params["targets"]),
+        }
+        return self.steps.taken(drawn, networks, state.observations)
 
     def expected(self, choice: Categorical, values: Array, observation: Tree) -> Array:
         """Gives the expected value of the actor's choice (eq. 10), [S]; 0 without any choice."""
@@ -244,15 +303,17 @@ class DiscreteSACInstance(Instance):
     ) -> tuple[Array, Metrics]:
         """Half the squared soft Bellman residuals, [S]."""
         params, statistics = state.params, state.observations
-        choice = self.actor.choice(params["actor"], statistics, steps.last)
-        next_values = self.critics.values(state.targets, statistics, steps.last)
+        last = statistics, steps.last
+        choice = self.actor.choice(params["actor"], *last, steps.last_memory("actor"))
+        next_values = self.critics.values(state.targets, *last, steps.last_memory("targets"))
         next_values = min_of_subset(next_values, key, self.config.subset)
         next_value = self.expected(choice, next_values, steps.last)
         soft_value = next_value + jnp.exp(params["log_temperature"]) * self.entropy(
             choice, steps.last
         )
         target = steps.reward + steps.discount * soft_value
-        values = self.critics.values(critics, statistics, steps.observation)
+        seen = statistics, steps.observation, steps.memory("critics")
+        values = self.critics.values(critics, *seen)
         values = chosen(values, steps.action)
         loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
         return loss, {"critic_loss": loss, "q_value": jnp.mean(values, axis=0)}
@@ -262,8 +323,9 @@ class DiscreteSACInstance(Instance):
     ) -> tuple[Array, Metrics]:
         """The expected value and the entropy, negative (eq. 12), [S]."""
         observation = steps.observation
-        choice = self.actor.choice(actor, state.observations, observation)
-        values = self.critics.values(state.params["critics"], state.observations, observation)
+        seen = state.observations, observation
+        choice = self.actor.choice(actor, *seen, steps.memory("actor"))
+        values = self.critics.values(state.params["critics"], *seen, steps.memory("critics"))
         # With two critics the actor goes by the least value, with more by the mean (REDQ).
         joined = jnp.min if self.config.critics == 2 else jnp.mean
         value = self.expected(choice, joined(values, axis=0), observation)
@@ -288,14 +350,19 @@ class DiscreteSACInstance(Instance):
     ) -> tuple[DiscreteSACState, Metrics]:
         """Takes a step of Adam for each network and for alpha; the target networks follow."""
         config, params = self.config, state.params
-        steps = jax.tree.map(lambda x: x[step], batch.transitions)
+        drawn = jax.tree.map(lambda x: x[step], batch.transitions)
         key = jax.random.split(step_key(state, step), 3)[0]
 
+        def critic_loss(critics: Tree) -> tuple[Array, Metrics]:
+            return self.critic_loss(critics, state, self.taken(drawn, state, critics=critics), key)
+
+        def actor_loss(actor: Tree) -> tuple[Array, Metrics]:
+            return self.actor_loss(actor, state, self.taken(drawn, state, actor=actor))
+
         def gradients() -> Any:
-            loss = lambda x: self.critic_loss(x, state, steps, key)  # noqa: E731
-            critics, _ = gradient_sums(loss, params["critics"], steps.valid)
-            loss = lambda x: self.actor_loss(x, state, steps)  # noqa: E731
-            actor, each = gradient_sums(loss, params["actor"], steps.valid)
+            steps = self.taken(drawn, state)
+            critics, _ = gradient_sums(critic_loss, params["critics"], steps.valid)
+            actor, each = gradient_sums(actor_loss, params["actor"], steps.valid)
             loss = lambda x: self.alpha_loss(x, each["entropy"], steps.observation)  # noqa: E731
             alpha, _ = gradient_sums(loss, params["log_temperature"], steps.valid)
             return {"critics": critics, "actor": actor, "log_temperature": alpha}

@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.critics import expect_no_memory
 from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
@@ -22,7 +23,7 @@ from srl.algorithms.prioritized_replay import PrioritizedReplay
 from srl.algorithms.q_network import QNetwork, epsilon, q_network
 from srl.algorithms.replay import Replay, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.uniform_replay import Sample, UniformReplay, expect_transitions_fit
+from srl.algorithms.uniform_replay import Sample, UniformReplay, expect_n_step_fits
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.lazy import jax, jnp, optax
@@ -101,7 +102,8 @@ class DQN(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        expect_transitions_fit(self)
+        expect_n_step_fits(self)
+        expect_no_memory(self)
         expect_range_fits(self)
 
     def remarks(self, report: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from srl.algorithms.actor_critic import ActorCritic, log_probs, with_last_row
 from srl.algorithms.algorithm import Total
+from srl.algorithms.carried_memory import memory_after
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
 from srl.algorithms.imitation import Imitating, ImitatingInstance
 from srl.algorithms.normalization import Statistics
@@ -139,7 +140,7 @@ class IMPALAInstance(ImitatingInstance):
         if replay:
             inputs = unroll.observation, memory, unroll.terminated | unroll.truncated
             _, memories = self.actor.values(state.params, state.observations, *inputs)
-            replay = self.actor.remembered(unroll, memories, replay)
+            replay = memory_after(unroll, memories, replay)
         return state, replay, Batch(unroll, memory, observations)
 
     def loss(

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 
 from srl.algorithms.actor_critic import ActorCritic
 from srl.algorithms.algorithm import Total
+from srl.algorithms.carried_memory import memory_after
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
 from srl.algorithms.imitation import Imitating, ImitatingInstance
 from srl.algorithms.minibatches import (
@@ -219,7 +220,7 @@ class PPOInstance(ImitatingInstance):
         """Computes advantages and value targets, and takes in their moments."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
         value, memories = self.values(state, unroll, replay)
-        replay = self.actor.remembered(unroll, memories, replay)
+        replay = memory_after(unroll, memories, replay)
         advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
         target, own = correction + value[:-1], self.own(unroll.log_prob)
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)

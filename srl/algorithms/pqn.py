@@ -35,14 +35,17 @@ from srl.networks import MLP, AutoNetwork, Network
 class PQN(Algorithm):
     """The settings of PQN."""
 
-    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 16
-    """Steps of each unroll, all with one version of the network."""
+    unroll_length: Annotated[int, Range(0, 2**31 - 1)] = 0
+    """Steps of each unroll, all with one version of the network; 0 takes 16, or 32 with memory."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(
-        default_factory=lambda: AutoNetwork(MLP(width=128, activation="relu"), layer_norm=True)
+        default_factory=lambda: AutoNetwork(
+            MLP(width=128, activation="relu"), layer_norm=True, cell="lstm"
+        )
     )
-    """Network of the action values; the observation decides the default."""
+    """Network of the action values; the observation decides the default. With memory it is an LSTM,
+    the outputs of which are normalised, too."""
     normalize_observations: bool = False
     """Standardise observations by running statistics, which changes the values of all actions."""
     epsilon_start: ZeroToOne = 1.0
@@ -74,13 +77,14 @@ class PQN(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        expect_chunks_fit(self)
+        expect_chunks_fit(self.settled())
 
     def settled(self, num_envs: int = 64) -> Self:
-        """Gives the settings with the number of minibatches, where that is 0."""
-        return replace(
-            self, minibatches=self.minibatches or fitting_minibatches(self, num_envs, 64)
-        )
+        """Gives the settings with the length of unrolls and number of minibatches, where 0."""
+        usual = 32 if self.network.memory else 16
+        config = replace(self, unroll_length=self.unroll_length or usual)
+        fitting = self.minibatches or fitting_minibatches(config, num_envs, 64)
+        return replace(config, minibatches=fitting)
 
     @property
     def instance(self) -> type[PQNInstance]:

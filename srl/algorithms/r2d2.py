@@ -26,6 +26,7 @@ from srl.algorithms.q_network import QNetwork, epsilon, q_network
 from srl.algorithms.replay import Replay
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.returns import n_step_returns
+from srl.algorithms.sequences import after_burn_in, burnt_in
 from srl.algorithms.uniform_replay import Sample, UniformReplay
 from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.errors import UserError
@@ -251,12 +252,7 @@ class R2D2Instance(Instance):
             rows: [burn_in + sequence + 1, S, ...]; of actions, one row less.
             window: Of which `begin` is used.
         """
-
-        def of(x: Array) -> Array:
-            return x[jnp.minimum(place, len(x) - 1), jnp.arange(x.shape[1])]
-
-        place = window.begin + jnp.arange(self.config.sequence + 1)[:, None]
-        return jax.tree.map(of, rows)
+        return after_burn_in(rows, window.begin, self.config.sequence + 1)
 
     def learned_rows(self, rows: Replay) -> Array:
         """Marks the steps of a sequence that do not end an episode, bool [sequence, S]."""
@@ -303,14 +299,14 @@ class R2D2Instance(Instance):
 
         No gradient reaches the burn-in.
         """
-        seen, burn_in = (rows.observation, rows.terminated | rows.truncated), self.config.burn_in
-        memory = rows.memory
-        if burn_in:
-            earlier, ended_earlier = jax.tree.map(lambda x: x[:burn_in], seen)
-            inputs = self.normalizer.normalize(state.observations, earlier)
-            memories = self.actor.network.policy_memories(params, inputs, memory, ended_earlier)
-            memory = memories[rows.begin, jnp.arange(len(rows.begin))]
-        memory = jax.lax.stop_gradient(memory)
+
+        def memories(earlier: Replay, memory: Tree) -> Array:
+            inputs = self.normalizer.normalize(state.observations, earlier.observation)
+            ended = earlier.terminated | earlier.truncated
+            return self.actor.network.policy_memories(params, inputs, memory, ended)
+
+        memory = burnt_in(rows, self.config.burn_in, rows.memory, memories)
+        seen = rows.observation, rows.terminated | rows.truncated
         observation, ended = self.after_burn_in(seen, rows)
         return self.actor.values(params, state.observations, observation, memory, ended)
 

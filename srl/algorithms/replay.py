@@ -187,10 +187,22 @@ class Transitions(NamedTuple):
     discount: Array  # of the value of the last observation: 0 where the episode terminated
     last: Tree  # observation that is bootstrapped from
     valid: Array  # bool; False where the first row ended an episode
+    memories: Tree = ()  # before the first row, by network; () without memory
+    last_memories: Tree = ()  # before the last one
+
+    def memory(self, network: str) -> Tree:
+        """Gives a network's memory before the first rows, [..., S, ...]; () without memory."""
+        return self.memories[network] if self.memories else ()
+
+    def last_memory(self, network: str) -> Tree:
+        """Gives a network's memory before the last observations; see `memory`."""
+        return self.last_memories[network] if self.last_memories else ()
 
 
 def transitions(window: Replay, discount: float) -> Transitions:
     """Gives the n-step transitions of windows of n + 1 rows, [rounds, n + 1, S, ...].
+
+    Memory is that before each of these rows, or ().
 
     A window that meets the end of its episode, or of its unroll, stops there, with the discount of
     the steps that it has: a terminated row is worth nothing, any other last one its own value.
@@ -216,4 +228,6 @@ def transitions(window: Replay, discount: float) -> Transitions:
         discount=jnp.where(terminated, 0.0, discount ** steps.astype(jnp.float32)),
         last=jax.tree.map(at_last, window.observation),
         valid=~ended[:, 0],
+        memories=jax.tree.map(lambda x: x[:, 0], window.memory),
+        last_memories=jax.tree.map(at_last, window.memory),
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
@@ -21,7 +21,8 @@ from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sum
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
+from srl.algorithms.sequences import Steps, Windows, expect_steps_fit
+from srl.algorithms.uniform_replay import UniformReplay
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
@@ -36,8 +37,8 @@ _LOG_STD = -5.0, 2.0  # to which the logarithm of the actor's deviation is squas
 class SAC(Algorithm):
     """The settings of soft actor-critic."""
 
-    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
-    """Steps of each unroll, all with one version of the policy."""
+    unroll_length: Annotated[int, Range(0, 2**31 - 1)] = 0
+    """Steps of each unroll, all with one version of the policy; 0 takes 8, or 32 with memory."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
@@ -55,6 +56,11 @@ class SAC(Algorithm):
     256 with batches of 256 is a gradient step for each env step."""
     n_step: AtLeastOne = 1
     """Steps of a transition, which stays within its unroll: fewer near the unroll's end."""
+    sequence: AtLeastOne = 16
+    """Steps that a network with memory learns from in sequence; see `burn_in`."""
+    burn_in: Annotated[int, Range(0)] = 16
+    """Steps before a sequence that only bring the memory up to date; fewer at the start of an
+    unroll, and none without memory."""
     target_rate: ZeroToOne = 0.005
     """The part of the way that the target networks move towards the networks at a time."""
     target_period: AtLeastOne = 1
@@ -96,13 +102,18 @@ class SAC(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        expect_transitions_fit(self)
+        expect_steps_fit(self.settled())
         expect_critics_fit(self)
         expect_range_fits(self)
 
     def remarks(self, report: Mapping[str, Any]) -> list[str]:
         """Tells that returns often lie beyond the atoms."""
         return range_remarks(self, report)
+
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with the length of unrolls, where that is 0."""
+        usual = 32 if self.network.memory else 8
+        return replace(self, unroll_length=self.unroll_length or usual)
 
     @property
     def instance(self) -> type[SACInstance]:
@@ -124,7 +135,7 @@ class SACState(NamedTuple):
 class Batch(NamedTuple):
     """The transitions for all gradient steps, [gradient_steps, S, ...]."""
 
-    transitions: Transitions
+    transitions: Transitions | Windows
     slot: Array  # int32, of the run's slots
     observations: dict[str, Statistics]
 
@@ -168,7 +179,8 @@ class SquashedActor(BoundedActor):
         self, policy: Policy, observation: Tree, memory: Tree, slot: Array
     ) -> tuple[UniformUntil, Tree]:
         """Gives the distribution of actions, which is uniform during warm-up."""
-        outputs = self.outputs(policy.params["actor"], policy.normalizer, observation)
+        given = policy.params["actor"], policy.normalizer, observation, memory
+        outputs, memory = self.step(*given)
         mean, log_std = map(self.shaped, mean_and_log_std(outputs))
         begun, shape = policy.params["acts"], mean.shape[1:]
         return UniformUntil(begun, SquashedGaussian(mean, log_std), shape), memory
@@ -203,14 +215,24 @@ class SACInstance(Instance):
         return {"critics": networks, "actor": networks, "log_temperature": adam()}
 
     @cached_property
+    def steps(self) -> Steps:
+        """The division of unrolls into steps to learn from."""
+        return Steps(self.config, self.slots, self.stack, self.critics)
+
+    @cached_property
     def ratio(self) -> ReplayRatio:
         """The gradient steps of each update."""
-        return ReplayRatio.of(self.config, self.slots)
+        return self.steps.ratio
 
     @cached_property
     def replay(self) -> UniformReplay:
-        """The replay: of transitions, which are windows of n_step + 1 rows."""
-        return UniformReplay(self.config.replay, self.config.n_step + 1, self.ratio, self.stack)
+        """The replay of windows: of transitions or, with memory, of sequences."""
+        return self.steps.replay
+
+    @property
+    def chunk(self) -> int:
+        """Steps between the memories that are stored."""
+        return self.steps.chunk
 
     @property
     def gradient_steps(self) -> int:
@@ -242,24 +264,45 @@ class SACInstance(Instance):
 
     def empty_replay(self, unroll: Unroll) -> Replay:
         """Gives a replay of nothing for the slots of this unroll."""
-        return self.replay.empty(unroll)
+        return self.steps.empty(unroll)
 
     def prepare(
         self, state: SACState, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[SACState, Replay, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay = self.replay.insert(replay, unroll, state.n)
-        draw = state, replay, unroll.slot, total, self.config.discount
-        steps, sample = self.replay.sample_transitions(*draw)
+        replay, drawn, slot = self.steps.drawn(state, replay, unroll, total)
         observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(steps, sample.draws.slot, observations)
+        return state, replay, Batch(drawn, slot, observations)
+
+    def taken(self, drawn: Transitions | Windows, state: SACState, **learning: Tree) -> Transitions:
+        """Gives the transitions of a gradient step, with memory by the parameters of networks.
+
+        Args:
+            drawn: Of the gradient step.
+            state: With the parameters.
+            learning: Parameters by name, in place of the state's.
+        """
+        params = {**state.params, "targets": state.targets, **learning}
+        networks = {
+            "actor": ("actor", self.actor, params["actor"]),
+            "critics": ("critics", self.critics, params["critics"]),
+            "targets": ("critics", self.critics, params["targets"]),
+        }
+        return self.steps.taken(drawn, networks, state.observations)
 
     def draw(
-        self, actor: Tree, state: SACState, observation: Tree, key: Array, slot: Array
+        self,
+        actor: Tree,
+        state: SACState,
+        observation: Tree,
+        memory: Tree,
+        key: Array,
+        slot: Array,
     ) -> tuple[Array, Array]:
         """Draws the actor's actions, [S, numbers]; gives their log-probabilities, too, [S]."""
-        outputs = self.actor.outputs(actor, state.observations, observation)
-        noise = noise_by_slot(key, slot, self.ratio.share, self.actor.size)
+        outputs = self.actor.outputs(actor, state.observations, observation, memory)
+        numbers = self.ratio.share, self.actor.size, self.steps.sequence
+        noise = noise_by_slot(key, slot, *numbers)
         return squashed(*mean_and_log_std(outputs), noise)
 
     def critic_loss(
@@ -270,12 +313,15 @@ class SACInstance(Instance):
         The entropy of the next action counts as reward.
         """
         params, statistics, form = state.params, state.observations, self.critics.form
-        next_action, log_prob = self.draw(params["actor"], state, steps.last, keys[1], slot)
-        following = self.critics.outputs(state.targets, statistics, steps.last, next_action)
+        last = state, steps.last, steps.last_memory("actor"), keys[1], slot
+        next_action, log_prob = self.draw(params["actor"], *last)
+        last = statistics, steps.last, next_action, steps.last_memory("targets")
+        following = self.critics.outputs(state.targets, *last)
         alpha = jnp.exp(params["log_temperature"])
         reward = steps.reward - steps.discount * alpha * log_prob
         inputs = reward, steps.discount, self.critics.least(following, keys[0])
-        outputs = self.critics.outputs(critics, statistics, steps.observation, steps.action)
+        taken = steps.observation, steps.action, steps.memory("critics")
+        outputs = self.critics.outputs(critics, statistics, *taken)
         loss = jnp.sum(form.loss(outputs, form.target(*inputs))[1], axis=0)
         value = jnp.mean(form.value(outputs), axis=0)
         return loss, {"critic_loss": loss, "q_value": value, **form.metrics(*inputs)}
@@ -284,9 +330,10 @@ class SACInstance(Instance):
         self, actor: Tree, state: SACState, steps: Transitions, key: Array, slot: Array
     ) -> tuple[Array, Metrics]:
         """The value and the entropy of drawn actions, negative (eq. 7), [S]."""
-        action, log_prob = self.draw(actor, state, steps.observation, key, slot)
-        critics, observation = state.params["critics"], steps.observation
-        values = self.critics.values(critics, state.observations, observation, action)
+        observation = steps.observation
+        action, log_prob = self.draw(actor, state, observation, steps.memory("actor"), key, slot)
+        inputs = state.observations, observation, action, steps.memory("critics")
+        values = self.critics.values(state.params["critics"], *inputs)
         # With two critics the actor goes by the least value, with more by the mean (REDQ).
         joined = jnp.min if self.config.critics == 2 else jnp.mean
         loss = jnp.exp(state.params["log_temperature"]) * log_prob - joined(values, axis=0)
@@ -303,16 +350,23 @@ class SACInstance(Instance):
     ) -> tuple[SACState, Metrics]:
         """Takes a step of Adam for each network and for alpha; the target networks follow."""
         config, params = self.config, state.params
-        steps, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
+        drawn, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
         keys = jax.random.split(step_key(state, step), 3)
 
+        def critic_loss(critics: Tree) -> tuple[Array, Metrics]:
+            steps = self.taken(drawn, state, critics=critics)
+            return self.critic_loss(critics, state, steps, keys[:2], slot)
+
+        def actor_loss(actor: Tree) -> tuple[Array, Metrics]:
+            steps = self.taken(drawn, state, actor=actor)
+            return self.actor_loss(actor, state, steps, keys[2], slot)
+
         def gradients() -> Any:
-            loss = lambda x: self.critic_loss(x, state, steps, keys[:2], slot)  # noqa: E731
-            critics, _ = gradient_sums(loss, params["critics"], steps.valid)
-            loss = lambda x: self.actor_loss(x, state, steps, keys[2], slot)  # noqa: E731
-            actor, each = gradient_sums(loss, params["actor"], steps.valid)
+            valid = self.taken(drawn, state).valid
+            critics, _ = gradient_sums(critic_loss, params["critics"], valid)
+            actor, each = gradient_sums(actor_loss, params["actor"], valid)
             loss = lambda x: self.alpha_loss(x, each["entropy"])  # noqa: E731
-            alpha, _ = gradient_sums(loss, params["log_temperature"], steps.valid)
+            alpha, _ = gradient_sums(loss, params["log_temperature"], valid)
             return {"critics": critics, "actor": actor, "log_temperature": alpha}
 
         sums = total(zeros_unless(self.ratio.due(state.n, step), gradients))

@@ -11,9 +11,9 @@ slot may explore with a noise of its own, and critics may learn distributions of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
@@ -23,7 +23,8 @@ from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sum
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
+from srl.algorithms.sequences import Steps, Windows, expect_steps_fit
+from srl.algorithms.uniform_replay import UniformReplay
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -37,8 +38,8 @@ from srl.networks import MLP, AutoNetwork, Network
 class TD3(Algorithm):
     """The settings of TD3. All deviations are of actions whose bounds are -1 and 1."""
 
-    unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
-    """Steps of each unroll, all with one version of the policy."""
+    unroll_length: Annotated[int, Range(0, 2**31 - 1)] = 0
+    """Steps of each unroll, all with one version of the policy; 0 takes 8, or 32 with memory."""
     discount: ZeroToOne = 0.99
     """Weight of a reward one step later."""
     network: Network = field(default_factory=lambda: AutoNetwork(MLP(width=256, activation="relu")))
@@ -56,6 +57,11 @@ class TD3(Algorithm):
     256 with batches of 256 is a gradient step for each env step."""
     n_step: AtLeastOne = 1
     """Steps of a transition, which stays within its unroll: fewer near the unroll's end."""
+    sequence: AtLeastOne = 16
+    """Steps that a network with memory learns from in sequence; see `burn_in`."""
+    burn_in: Annotated[int, Range(0)] = 16
+    """Steps before a sequence that only bring the memory up to date; fewer at the start of an
+    unroll, and none without memory."""
     target_rate: ZeroToOne = 0.005
     """The part of the way that the target networks move towards the networks at a time."""
     target_period: AtLeastOne = 1
@@ -100,7 +106,7 @@ class TD3(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
-        expect_transitions_fit(self)
+        expect_steps_fit(self.settled())
         expect_critics_fit(self)
         expect_range_fits(self)
         if len(self.noise) != 2 or min(self.noise) < 0:
@@ -109,6 +115,11 @@ class TD3(Algorithm):
     def remarks(self, report: Mapping[str, Any]) -> list[str]:
         """Tells that returns often lie beyond the atoms."""
         return range_remarks(self, report)
+
+    def settled(self, num_envs: int = 64) -> Self:
+        """Gives the settings with the length of unrolls, where that is 0."""
+        usual = 32 if self.network.memory else 8
+        return replace(self, unroll_length=self.unroll_length or usual)
 
     @property
     def instance(self) -> type[TD3Instance]:
@@ -130,7 +141,7 @@ class TD3State(NamedTuple):
 class Batch(NamedTuple):
     """The transitions for all gradient steps, [gradient_steps, S, ...]."""
 
-    transitions: Transitions
+    transitions: Transitions | Windows
     slot: Array  # int32, of the run's slots
     observations: dict[str, Statistics]
 
@@ -168,7 +179,8 @@ class NoisyActor(BoundedActor):
         self, policy: Policy, observation: Tree, memory: Tree, slot: Array
     ) -> tuple[UniformUntil, Tree]:
         """Gives the actions with the slots' own noise; uniform ones during warm-up."""
-        outputs = self.outputs(policy.params["actor"], policy.normalizer, observation)
+        given = policy.params["actor"], policy.normalizer, observation, memory
+        outputs, memory = self.step(*given)
         action = self.shaped(jnp.tanh(outputs))
         deviation = of_slots(policy.params["noise"], slot)
         begun, shape = policy.params["acts"], action.shape[1:]
@@ -203,14 +215,24 @@ class TD3Instance(Instance):
         return dict.fromkeys(("critics", "actor"), adam(self.config.weight_decay))
 
     @cached_property
+    def steps(self) -> Steps:
+        """The division of unrolls into steps to learn from."""
+        return Steps(self.config, self.slots, self.stack, self.critics)
+
+    @cached_property
     def ratio(self) -> ReplayRatio:
         """The gradient steps of each update."""
-        return ReplayRatio.of(self.config, self.slots)
+        return self.steps.ratio
 
     @cached_property
     def replay(self) -> UniformReplay:
-        """The replay: of transitions, which are windows of n_step + 1 rows."""
-        return UniformReplay(self.config.replay, self.config.n_step + 1, self.ratio, self.stack)
+        """The replay of windows: of transitions or, with memory, of sequences."""
+        return self.steps.replay
+
+    @property
+    def chunk(self) -> int:
+        """Steps between the memories that are stored."""
+        return self.steps.chunk
 
     @property
     def gradient_steps(self) -> int:
@@ -242,17 +264,32 @@ class TD3Instance(Instance):
 
     def empty_replay(self, unroll: Unroll) -> Replay:
         """Gives a replay of nothing for the slots of this unroll."""
-        return self.replay.empty(unroll)
+        return self.steps.empty(unroll)
 
     def prepare(
         self, state: TD3State, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[TD3State, Replay, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay = self.replay.insert(replay, unroll, state.n)
-        draw = state, replay, unroll.slot, total, self.config.discount
-        steps, sample = self.replay.sample_transitions(*draw)
+        replay, drawn, slot = self.steps.drawn(state, replay, unroll, total)
         observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(steps, sample.draws.slot, observations)
+        return state, replay, Batch(drawn, slot, observations)
+
+    def taken(self, drawn: Transitions | Windows, state: TD3State, **learning: Tree) -> Transitions:
+        """Gives the transitions of a gradient step, with memory by the parameters of networks.
+
+        Args:
+            drawn: Of the gradient step.
+            state: With the parameters.
+            learning: Parameters by name, in place of the state's.
+        """
+        params = {**state.params, **learning}
+        networks = {
+            "actor": ("actor", self.actor, params["actor"]),
+            "critics": ("critics", self.critics, params["critics"]),
+            "target_actor": ("actor", self.actor, state.targets["actor"]),
+            "target_critics": ("critics", self.critics, state.targets["critics"]),
+        }
+        return self.steps.taken(drawn, networks, state.observations)
 
     def critic_loss(
         self, critics: Tree, state: TD3State, steps: Transitions, key: Array, slot: Array
@@ -263,12 +300,15 @@ class TD3Instance(Instance):
         """
         statistics, form = state.observations, self.critics.form
         subset_key, noise_key = jax.random.split(key)
-        noise = noise_by_slot(noise_key, slot, self.ratio.share, self.actor.size)
-        outputs = self.actor.outputs(state.targets["actor"], statistics, steps.last)
-        action = self.smoothed(outputs, noise)
-        following = self.critics.outputs(state.targets["critics"], statistics, steps.last, action)
+        numbers = self.ratio.share, self.actor.size, self.steps.sequence
+        noise = noise_by_slot(noise_key, slot, *numbers)
+        last = statistics, steps.last, steps.last_memory("target_actor")
+        action = self.smoothed(self.actor.outputs(state.targets["actor"], *last), noise)
+        last = statistics, steps.last, action, steps.last_memory("target_critics")
+        following = self.critics.outputs(state.targets["critics"], *last)
         inputs = steps.reward, steps.discount, self.critics.least(following, subset_key)
-        outputs = self.critics.outputs(critics, statistics, steps.observation, steps.action)
+        taken = steps.observation, steps.action, steps.memory("critics")
+        outputs = self.critics.outputs(critics, statistics, *taken)
         loss = jnp.sum(form.loss(outputs, form.target(*inputs))[1], axis=0)
         value = jnp.mean(form.value(outputs), axis=0)
         return loss, {"critic_loss": loss, "q_value": value, **form.metrics(*inputs)}
@@ -281,9 +321,11 @@ class TD3Instance(Instance):
 
     def actor_loss(self, actor: Tree, state: TD3State, steps: Transitions) -> tuple[Array, Metrics]:
         """The value of the actor's actions, negative (algorithm 1), [S]."""
-        action = jnp.tanh(self.actor.outputs(actor, state.observations, steps.observation))
-        critics, observation = state.params["critics"], steps.observation
-        values = self.critics.values(critics, state.observations, observation, action)
+        statistics, observation = state.observations, steps.observation
+        given = statistics, observation, steps.memory("actor")
+        action = jnp.tanh(self.actor.outputs(actor, *given))
+        given = statistics, observation, action, steps.memory("critics")
+        values = self.critics.values(state.params["critics"], *given)
         # With two critics the actor goes by the first, with more by the mean (REDQ).
         return -(values[0] if self.config.critics == 2 else jnp.mean(values, axis=0)), {}
 
@@ -292,17 +334,24 @@ class TD3Instance(Instance):
     ) -> tuple[TD3State, Metrics]:
         """Takes a step of Adam for the critics; every `delay` steps for the actor and targets."""
         config, ratio, params = self.config, self.ratio, state.params
-        steps, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
+        drawn, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
         key = step_key(state, step)
         actor_due = ratio.every(config.delay, state.n, step)
 
+        def critic_loss(critics: Tree) -> tuple[Array, Metrics]:
+            steps = self.taken(drawn, state, critics=critics)
+            return self.critic_loss(critics, state, steps, key, slot)
+
+        def actor_loss(actor: Tree) -> tuple[Array, Metrics]:
+            return self.actor_loss(actor, state, self.taken(drawn, state, actor=actor))
+
         def actor_gradient() -> Any:
-            loss = lambda x: self.actor_loss(x, state, steps)  # noqa: E731
-            return gradient_sums(loss, params["actor"], steps.valid)[0]
+            valid = self.taken(drawn, state).valid
+            return gradient_sums(actor_loss, params["actor"], valid)[0]
 
         def gradients() -> Any:
-            loss = lambda x: self.critic_loss(x, state, steps, key, slot)  # noqa: E731
-            critics, _ = gradient_sums(loss, params["critics"], steps.valid)
+            valid = self.taken(drawn, state).valid
+            critics, _ = gradient_sums(critic_loss, params["critics"], valid)
             return {"critics": critics, "actor": zeros_unless(actor_due, actor_gradient)}
 
         sums = total(zeros_unless(ratio.due(state.n, step), gradients))

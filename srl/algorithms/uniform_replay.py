@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from srl.algorithms.critics import expect_no_memory
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.replay import Draws, Replay, Transitions, empty, insert, transitions
 from srl.algorithms.replay_ratio import ReplayRatio
@@ -111,12 +110,11 @@ class UniformReplay:
         return Sample(rows, draws, weight, ready[draws.column])
 
 
-def expect_transitions_fit(config: Any) -> None:
-    """Raises UserError where transitions of `n_step` steps do not fit unrolls, or the network."""
+def expect_n_step_fits(config: Any) -> None:
+    """Raises UserError where transitions of `n_step` steps do not fit unrolls."""
     name = type(config).__name__
     if config.n_step > config.unroll_length:
         raise UserError(
             f"{name} with n_step={config.n_step} and unroll_length={config.unroll_length}: a "
             "transition lies within an unroll; give longer unrolls"
         )
-    expect_no_memory(config)

@@ -89,9 +89,18 @@ class PolicyAndValue:
         # Small last layers give distributions that are nearly even.
         return replace(self, value_module=module.clone(num_outputs=number, head_scale=0.01))
 
-    def value_outputs(self, params: Tree, observation: Tree) -> Array:
-        """Gives the outputs of a value without memory or shared layers, [..., outputs]."""
-        return self._apply(self.value_module, params, observation)[0]
+    def value_outputs(self, params: Tree, observation: Tree, memory: Tree = ()) -> Array:
+        """Gives the outputs of a value without shared layers, [..., outputs].
+
+        With memory it takes one step: observations [B, ...], and memory before them, [B, units].
+        """
+        if not self.memory:
+            return self._apply(self.value_module, params, observation)[0]
+        return self._one_row(self.value_module, params, observation, memory)[0]
+
+    def value_memories(self, params: Tree, observation: Tree, memory: Tree, ended: Array) -> Array:
+        """Gives the memories of a value without shared layers; see `policy_memories`."""
+        return self._apply(self.value_module, params, observation, memory, ended)[1]
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of a network at the start of an episode."""
@@ -101,10 +110,7 @@ class PolicyAndValue:
         """Gives the action distribution's numbers, [..., num_outputs], and the next memory."""
         if not self.memory:
             return self.policy_sequence(params, observation), memory
-        row = jax.tree.map(lambda x: x[None], observation)
-        going_on = jnp.zeros((1, memory.shape[0]), bool)
-        outputs, memories, _ = self._apply(self.policy_module, params, row, memory, going_on)
-        return outputs[0], memories[1]
+        return self._one_row(self.policy_module, params, observation, memory)
 
     def policy_sequence(
         self, params: Tree, observation: Tree, memory: Tree = (), ended: Array | None = None
@@ -177,6 +183,15 @@ class PolicyAndValue:
 
     def _value_of(self, params: Tree, features: Array) -> Array:
         return self._apply(self.value_module, params["value"], features)[..., 0]
+
+    def _one_row(
+        self, module: linen.Module, params: Tree, observation: Tree, memory: Tree
+    ) -> tuple[Array, Tree]:
+        """The outputs of a module with memory, for one step, and the memory after it."""
+        row = jax.tree.map(lambda x: x[None], observation)
+        going_on = jnp.zeros((1, memory.shape[0]), bool)
+        outputs, memories, _ = self._apply(module, params, row, memory, going_on)
+        return outputs[0], memories[1]
 
     def _apply(self, module: linen.Module, params: Tree, *inputs: Any) -> Any:
         return module.apply({"params": params}, *inputs)

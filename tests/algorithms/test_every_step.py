@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from srl.algorithms import DQN, R2D2, SAC, TD3, DiscreteSAC
 from srl.algorithms.replay import transitions, windows
+from srl.algorithms.sequences import Windows
 from srl.core.types import Specs, Unroll
 from srl.networks import MLP
 
@@ -63,12 +64,39 @@ def test_each_step_begins_one_transition(algorithm, n_step):
     config = algorithm(unroll_length=8, n_step=n_step, warm_up=0, network=MLP(width=8))
     instance, unroll = config.bind(Specs(BOX, action, ("agent",)), 10, SLOTS), episodes(8)
     steps = transitions(all_windows(instance, unroll), 0.5)
+    assert_transitions_of_each_step(unroll, steps, n_step)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "steps", "burn_in", "sequence", "n_step"),
+    [
+        (SAC, 12, 4, 4, 1), (SAC, 12, 6, 3, 3), (TD3, 10, 2, 4, 2), (DiscreteSAC, 8, 0, 8, 1),
+        (SAC, 0, 16, 16, 1),
+    ],
+)  # fmt: skip
+def test_each_step_begins_one_transition_of_sequences(algorithm, steps, burn_in, sequence, n_step):
+    discrete = algorithm is DiscreteSAC
+    action = spaces.Discrete(2) if discrete else spaces.Box(-1, 1, (1,), np.float32)
+    config = algorithm(
+        unroll_length=steps, burn_in=burn_in, sequence=sequence, n_step=n_step, discount=0.5,
+        network=MLP(width=8, memory=1),
+    )  # fmt: skip
+    instance = config.bind(Specs(BOX, action, ("agent",)), 10, SLOTS)
+    steps = instance.config.unroll_length
+    unroll = episodes(steps)
+    rows = jax.tree.map(lambda x: x[0], all_windows(instance, unroll))
+    drawn = Windows(rows, np.ones(rows.begin.shape, bool))
+    assert_transitions_of_each_step(unroll, instance.steps.taken(drawn, {}, {}), n_step)
+    assert instance.ratio.sequence * instance.replay.windows == pytest.approx(steps)
+
+
+def assert_transitions_of_each_step(unroll, steps, n_step):
     assert_each_step_once(unroll, steps.observation[steps.valid])
     # As many as fit: fewer than n only where the episode or the unroll ends.
     first, last = (np.asarray(x[steps.valid])[:, 0] - 1 for x in (steps.observation, steps.last))
     taken = (last - first) / SLOTS
     ended = (unroll.terminated | unroll.truncated).ravel()[last.astype(int)]
-    assert ((taken == n_step) | ended | (last // SLOTS == 8)).all()
+    assert ((taken == n_step) | ended | (last // SLOTS == len(unroll.action))).all()
     # Rewards are 1, so what they are worth and the discount are known by the number of steps.
     discount, worth = (np.asarray(x)[steps.valid] for x in (steps.discount, steps.reward))
     np.testing.assert_allclose(worth, 2 - 2.0 ** (1 - taken))

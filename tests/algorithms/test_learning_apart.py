@@ -35,6 +35,7 @@ def instances():
     shared = MLP(width=8, memory=4, shared=True)
     impala = {"unroll_length": STEPS}
     reppo = REPPO(network=network, unroll_length=STEPS, epochs=2, minibatches=8, atoms=5)
+    sequences = {"burn_in": 2, "sequence": 2, "network": memory}
     r2d2 = R2D2(network=memory, batch_size=8, chunk=1, burn_in=1, sequence=2, n_step=2, **sizes)
     return {
         "DQN": (q.bind(discrete, 10, SLOTS), None),
@@ -46,6 +47,12 @@ def instances():
         ),
         "TD3, REDQ": (replace(td3, critics=3).bind(continuous, 10, SLOTS), 2),
         "DiscreteSAC": (discrete_sac.bind(discrete, 10, SLOTS), None),
+        "SAC with memory": (replace(sac, **sequences).bind(continuous, 10, SLOTS), 2),
+        "TD3 with memory": (replace(td3, **sequences).bind(continuous, 10, SLOTS), 2),
+        "DiscreteSAC with memory": (
+            replace(discrete_sac, **sequences).bind(discrete, 10, SLOTS),
+            None,
+        ),
         "R2D2": (r2d2.bind(discrete, 10, SLOTS), None),
         "PQN": (PQN(network=network, **pqn).bind(discrete, 10, SLOTS), None),
         "IMPALA": (IMPALA(network=network, **impala).bind(discrete, 10, SLOTS), None),
@@ -57,7 +64,10 @@ def instances():
     }
 
 
-REPEATED = ("C51, dueling", "PQN", "IMPALA")
+REPEATED = (
+    *("C51, dueling", "PQN", "IMPALA"),
+    *("TD3 with memory", "DiscreteSAC with memory"),
+)
 """What learns as another one does, with memory or without."""
 NAMES = [
     pytest.param(name, marks=pytest.mark.slow) if name in REPEATED else name for name in instances()
@@ -155,7 +165,11 @@ def test_actions_of_sac_are_within_the_bounds_of_their_space():
         (REPPO(), spaces.Discrete(2), "draws actions within bounds"),
         (REPPO(network=MLP(memory=4)), spaces.Box(-1, 1, (2,), np.float32), "has memory"),
         (REPPO(discount=1.0), spaces.Box(-1, 1, (2,), np.float32), "give value_range"),
-        (SAC(network=MLP(memory=4)), spaces.Box(-1, 1, (2,), np.float32), "has memory"),
+        (
+            SAC(network=MLP(memory=4), unroll_length=8),
+            spaces.Box(-1, 1, (2,), np.float32),
+            "burn_in=16, sequence=16 and unroll_length=8",
+        ),
         (SAC(network=MLP(shared=True)), spaces.Box(-1, 1, (2,), np.float32), "could share layers"),
         (PQN(network=MLP(shared=True)), spaces.Discrete(2), "could share layers"),
         (DQN(network=MLP(memory=4)), spaces.Discrete(2), "has memory"),

@@ -259,6 +259,7 @@ def test_the_expectation_of_discrete_sac_is_over_what_is_allowed():
         DQN(n_step=1, warm_up=0),
         DQN(samples_per_insert=0.3, warm_up=0),
         SAC(batch_size=100, samples_per_insert=13.7, warm_up=0),
+        SAC(batch_size=100, samples_per_insert=4.0, warm_up=0, network=MLP(memory=4)),
         R2D2(samples_per_insert=2.0, warm_up=0),
     ],
     ids=lambda config: f"{type(config).__name__}-{config.samples_per_insert}",
@@ -272,7 +273,7 @@ def test_each_step_is_learned_from_as_often_as_is_asked_whatever_a_batch_is_roun
     ratio = instance.ratio
     due = ratio.due(n[:, None], np.arange(instance.gradient_steps))
     taken = np.sum(np.asarray(due), dtype=int)
-    inserted = len(n) * slots * config.unroll_length
+    inserted = len(n) * slots * instance.config.unroll_length
     # The gradient steps of so many updates may differ by one; their mean may be rounded, too.
     one = ratio.draws * ratio.sequence / inserted
     learned = taken * one
@@ -438,8 +439,9 @@ def test_dicts_with_images_and_masks_are_learned_from(algorithm, observed, actio
     [
         (SAC(), "action_mask"),
         (TD3(), "action_mask"),
-        (TD3(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
-        (DiscreteSAC(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
+        (DQN(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
+        (TD3(network=MLP(memory=4), sequence=20), "sequence=20 and unroll_length=32"),
+        (DiscreteSAC(network=MLP(memory=4), sequence=20), "sequence=20 and unroll_length=32"),
         (DiscreteSAC(), "take SAC or TD3"),
         (R2D2(network=MLP()), "the network has no memory"),
         (R2D2(), "needs Discrete actions"),

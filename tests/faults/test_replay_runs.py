@@ -21,6 +21,13 @@ DQN = [
     *("--algorithm.samples-per-insert", 0.5, "--algorithm.warm-up", 256),
     *("--algorithm.priorities", 0.6, "--algorithm.replay", BLOCKS * STEPS_OF_UPDATE),
 ]
+SAC = [
+    *("--algorithm", "SAC", "--algorithm.unroll-length", 16, "--algorithm.batch-size", 32),
+    *("--algorithm.burn-in", 4, "--algorithm.sequence", 4, "--algorithm.network.memory", 4),
+    *("--algorithm.samples-per-insert", 0.5, "--algorithm.warm-up", 256),
+    *("--algorithm.replay", BLOCKS * STEPS_OF_UPDATE),
+]
+"""With memory."""
 LEARNERS = {"inline": 1, "replicated": 2}
 
 
@@ -45,12 +52,19 @@ def newest_blocks(arrays, part):
     return {**own[-1], **rings}
 
 
-@pytest.mark.parametrize("plan", ["inline", pytest.param("replicated", marks=pytest.mark.slow)])
-def test_a_run_that_was_cut_off_goes_on_to_the_last_bit(tmp_path, plan):
+@pytest.mark.parametrize(
+    ("plan", "env", "algorithm"),
+    [
+        ("inline", "native:CartPole-v1", DQN),
+        ("inline", "native:Pendulum-v1", SAC),
+        pytest.param("replicated", "native:CartPole-v1", DQN, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_was_cut_off_goes_on_to_the_last_bit(tmp_path, plan, env, algorithm):
     early, updates = 11, 15
-    words = ["--plan", plan, "--updates", updates, *DQN, "--checkpoint-minutes", 0]
+    words = ["--plan", plan, "--updates", updates, *algorithm, "--checkpoint-minutes", 0]
     words += ["--keep-checkpoints", updates]
-    with RealRun(tmp_path, *words, env=NATIVE) as run:
+    with RealRun(tmp_path, *words, env=repr(env)) as run:
         assert run.end() == 0, run.told
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
     for version in range(early + 1, updates + 1):

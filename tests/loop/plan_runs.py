@@ -64,15 +64,16 @@ def _replayed(algorithm: str, settings: str, network: str = "") -> str:
     return _by(algorithm, settings, network).replace("updates=3", "updates=5")
 
 
-def _swung(algorithm: str, settings: str) -> str:
+def _swung(algorithm: str, settings: str, network: str = "") -> str:
     """An experiment as `_replayed`, on Pendulum."""
-    return _replayed(algorithm, settings).replace("CartPole", "Pendulum")
+    return _replayed(algorithm, settings, network).replace("CartPole", "Pendulum")
 
 
 _MINIBATCHES = "unroll_length=16, epochs=2, minibatches=2"
 _CARTPOLE = _by("PPO", _MINIBATCHES)
 _DQN = "priorities=0.6, n_step=2, batch_size=64, samples_per_insert=4.25, frame_stack=2"
 _BATCHES = "batch_size=32, samples_per_insert=1.0"
+_SEQUENCES = f"{_BATCHES}, burn_in=2, sequence=4"
 _GAME = """
 from srl import Experiment
 from srl.algorithms import PPO
@@ -110,6 +111,7 @@ FILES = {
     "cartpole by APPO": _by("APPO", _MINIBATCHES),
     "cartpole by C51": _replayed("DQN", f"{_DQN}, atoms=5, dueling=True"),
     "cartpole by DiscreteSAC": _replayed("DiscreteSAC", _BATCHES),
+    "cartpole by DiscreteSAC with memory": _replayed("DiscreteSAC", _SEQUENCES, "memory=4"),
     "cartpole by DQN": _replayed("DQN", _DQN),
     "cartpole by IMPALA with memory": _by("IMPALA", "unroll_length=16", "memory=8"),
     "cartpole by PQN with memory": _by("PQN", _MINIBATCHES, "memory=8"),
@@ -127,7 +129,9 @@ FILES = {
         "CartPole", "Pendulum"
     ),
     "pendulum by SAC": _swung("SAC", _BATCHES),
+    "pendulum by SAC with memory": _swung("SAC", _SEQUENCES, "memory=4"),
     "pendulum by TD3": _swung("TD3", _BATCHES),
+    "pendulum by TD3 with memory": _swung("TD3", _SEQUENCES, "memory=4"),
     "tic-tac-toe by AlphaZero": _by("AlphaZero", "simulations=4, old_unrolls=2, width=8")
     .replace("srl.algorithms", "alphazero")
     .replace("native:CartPole-v1", "jax:alphazero:BoardGame")

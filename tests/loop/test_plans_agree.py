@@ -22,6 +22,7 @@ QUICK = {
     "cartpole by APPO": ("threads", "inline", "serving"),
     "cartpole by C51": ("threads", "inline", "central"),
     "cartpole by DiscreteSAC": ("threads", "central", "decoupled"),
+    "cartpole by DiscreteSAC with memory": (),
     "cartpole by DQN": (),
     "cartpole by IMPALA with memory": ("threads", "inline", "decoupled"),
     "cartpole by PQN with memory": ("threads", "central", "serving"),
@@ -35,7 +36,9 @@ QUICK = {
     "pendulum by REDQ": ("threads", "fused", "central"),
     "pendulum by REPPO": ("threads", "fused", "central"),
     "pendulum by SAC": (),
+    "pendulum by SAC with memory": ("threads", "fused", "central"),
     "pendulum by TD3": ("decoupled",),
+    "pendulum by TD3 with memory": (),
     "tic-tac-toe by AlphaZero": ("serving",),
     "trees of actions": ("central",),
 }

@@ -65,6 +65,10 @@ _APART = "--plan decoupled --max-staleness"
 _NO_VELOCITIES = "native:CartPole-v1 --env.hide-velocities true --env-steps 300000"
 _T_MAZE = "jax:srl.envs.t_maze:TMaze --num-envs 32 --env.length"
 _REPLAYED = "--num-envs 8 --algorithm.warm-up {} --algorithm.samples-per-insert 64"
+_IMPALA = (
+    "impala --num-envs 8 --algorithm.discount 0.995 --algorithm.reward-scale 0.1 "
+    "--algorithm.entropy-cost 0.001 --algorithm.learning-rate 2e-3"
+)
 _TENTH = "--algorithm.reward-scale 0.1 --algorithm.value-range"
 _RISING = 0.75  # of the threshold, where returns still rise in the last third
 _FEW_MINIBATCHES = "--algorithm.minibatches 8 --algorithm.gae-lambda 0.9"
@@ -129,11 +133,7 @@ GATES = (
         # IMPALA looks further than 100 steps ahead: else a cart that leaves the track in 200 is
         # nearly as good as one that stays. It takes one gradient step a batch, so batches are
         # small, and values of up to 18 are learned sooner than of 184.
-        for algorithm in (
-            "impala --num-envs 8 --algorithm.discount 0.995 --algorithm.reward-scale 0.1 "
-            "--algorithm.entropy-cost 0.001 --algorithm.learning-rate 2e-3",
-            "appo",
-        )
+        for algorithm in (_IMPALA, "appo")
         for bound in (0, 4, "none")
     ),
     # REPPO's critic needs a range of returns.
@@ -209,7 +209,7 @@ GATES = (
     ),
     Gate(
         "impala-cartpole:hidden_velocities",
-        f"{_NO_VELOCITIES} --algorithm impala --algorithm.network.memory 64 "
+        f"{_NO_VELOCITIES} --algorithm {_IMPALA} --algorithm.network.memory 64 "
         "--algorithm.network.cell lstm",
         400,
         "none; without memory below 100",
@@ -257,6 +257,15 @@ GATES = (
                 f"Zoo {pendulum}",
                 # A report's 100 episodes are all that there were, the beginner's among them: with
                 # SAC the lowest of the last third is some -1,050, and without learning -1,290.
+                lasting=0.17,
+                evaluated=True,
+            ),
+            Gate(
+                f"{name}-pendulum:hidden_velocities",
+                f"native:Pendulum-v1 --env.hide-velocities true --algorithm {name} "
+                f"--env-steps 20000 {_REPLAYED.format(1_000)}{more} --algorithm.network.memory 64",
+                -250,
+                "none",
                 lasting=0.17,
                 evaluated=True,
             ),

@@ -17,7 +17,7 @@ class Pendulum {
   using Action = float;
 
   static Specs MakeSpecs(const Options& options) {
-    options.RefuseUnknown({"g"});
+    options.RefuseUnknown({"g", "hide_velocities"});
     return {.agents = {"agent"},
             .observation = {{"", Space::Box(DType::kFloat32, {3}, {-1, -1, -kMaxSpeed},
                                             {1, 1, kMaxSpeed})}},
@@ -26,7 +26,8 @@ class Pendulum {
             .max_episode_steps = 200};
   }
 
-  explicit Pendulum(const Options& options) : gravity_(options.Get("g", 10.0)) {}
+  explicit Pendulum(const Options& options)
+      : gravity_(options.Get("g", 10.0)), hide_velocities_(options.Get("hide_velocities", false)) {}
 
   void Start(Random& random, double* state) const {
     state[0] = random.Uniform(-std::numbers::pi, std::numbers::pi);
@@ -54,7 +55,7 @@ class Pendulum {
     const auto [sine, cosine] = SineAndCosine(state[0]);
     features[0] = static_cast<float>(cosine);
     features[1] = static_cast<float>(sine);
-    features[2] = static_cast<float>(state[1]);
+    features[2] = hide_velocities_ ? 0 : static_cast<float>(state[1]);
   }
 
  private:
@@ -63,6 +64,7 @@ class Pendulum {
   static constexpr double kTimestep = 0.05;
 
   double gravity_;
+  bool hide_velocities_;
 };
 
 SRL_REGISTER_VECTORIZED("Pendulum-v1", Pendulum);
