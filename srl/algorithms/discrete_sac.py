@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.critics import ChoiceCritics, expect_critics_fit, min_of_subset, step_key
 from srl.algorithms.distributions import (
     ActionSpace,
@@ -21,9 +21,10 @@ from srl.algorithms.distributions import (
 )
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import ObservationNormalizer, Statistics
+from srl.algorithms.off_policy import OffPolicy, replay_for
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
+from srl.algorithms.uniform_replay import Sampling, expect_transitions_fit
 from srl.algorithms.value_heads import chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -35,7 +36,7 @@ from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
 
 
 @dataclass(frozen=True)
-class DiscreteSAC(Algorithm):
+class DiscreteSAC(OffPolicy):
     """The settings of soft actor-critic for discrete actions."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
@@ -76,14 +77,6 @@ class DiscreteSAC(Algorithm):
     """The step size of the critics' Adam."""
     temperature_learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of the temperature's Adam."""
-    keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
-    steps before it learns."""
-
-    @property
-    def saves_replay(self) -> bool:
-        """True if checkpoints hold the replay."""
-        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -181,9 +174,9 @@ class DiscreteSACInstance(Instance):
         return ReplayRatio.of(self.config, self.slots)
 
     @cached_property
-    def replay(self) -> UniformReplay:
+    def replay(self) -> Sampling:
         """The replay: of transitions, which are windows of n_step + 1 rows."""
-        return UniformReplay(self.config.replay, self.config.n_step + 1, self.ratio, self.stack)
+        return replay_for(self, self.config.n_step + 1)
 
     @property
     def gradient_steps(self) -> int:

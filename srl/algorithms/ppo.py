@@ -21,6 +21,7 @@ from srl.algorithms.minibatches import (
     expect_chunks_fit,
     fitting_minibatches,
 )
+from srl.algorithms.mirror import Mirror
 from srl.algorithms.normalization import (
     Statistics,
     merge,
@@ -31,10 +32,11 @@ from srl.algorithms.normalization import (
     unstandardize,
 )
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
+from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
-from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.core.types import Array, Metrics, Policy, Specs, Tree, Unroll
 from srl.networks import AutoNetwork, Network
 
 
@@ -91,6 +93,9 @@ class PPO(Algorithm):
     """True if the value network predicts returns standardised by running statistics."""
     normalize_advantages: bool = True
     """True if the advantages of each batch are standardised."""
+    mirror: Mirror | None = field(default=None, kw_only=True)
+    """A symmetry of the environment: each minibatch is followed by its mirror image; by default
+    none."""
 
     learns_state_value: ClassVar[bool] = True
 
@@ -98,6 +103,17 @@ class PPO(Algorithm):
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
         expect_chunks_fit(self)
+        if self.mirror is not None and self.network.memory:
+            raise UserError(
+                f"{type(self).__name__} with mirror and a network with memory: memories are of the "
+                "rows as they were; leave out one of the two"
+            )
+
+    def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
+        """Gives the functions for one trained policy; see `Algorithm.bind`."""
+        if self.mirror is not None:
+            self.mirror.expect_fit(specs)
+        return super().bind(specs, updates, slots)
 
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the number of minibatches, where that is 0."""
@@ -314,6 +330,8 @@ class PPOInstance(Instance):
     ) -> tuple[PPOState, Metrics]:
         """Takes a step of Adam on one minibatch."""
         samples, memory = self.minibatches.draw(batch, state, step)
+        if self.config.mirror is not None:
+            samples = self.config.mirror.doubled(samples)
         loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, samples.valid)
         gradient, metrics = total(sums).mean()

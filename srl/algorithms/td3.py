@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution, of_slots
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
+from srl.algorithms.off_policy import OffPolicy, replay_for
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.uniform_replay import UniformReplay, expect_transitions_fit
+from srl.algorithms.uniform_replay import Sampling, expect_transitions_fit
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -34,7 +35,7 @@ from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class TD3(Algorithm):
+class TD3(OffPolicy):
     """The settings of TD3. All deviations are of actions whose bounds are -1 and 1."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
@@ -86,14 +87,6 @@ class TD3(Algorithm):
     """The step size of the critics' Adam."""
     weight_decay: NotNegative = 0.0
     """The decay of AdamW, of actor and critics; 0 is Adam. FastTD3 has 0.1."""
-    keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
-    steps before it learns."""
-
-    @property
-    def saves_replay(self) -> bool:
-        """True if checkpoints hold the replay."""
-        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -206,9 +199,9 @@ class TD3Instance(Instance):
         return ReplayRatio.of(self.config, self.slots)
 
     @cached_property
-    def replay(self) -> UniformReplay:
+    def replay(self) -> Sampling:
         """The replay: of transitions, which are windows of n_step + 1 rows."""
-        return UniformReplay(self.config.replay, self.config.n_step + 1, self.ratio, self.stack)
+        return replay_for(self, self.config.n_step + 1)
 
     @property
     def gradient_steps(self) -> int:

@@ -96,7 +96,11 @@ _FIXED = (
     .replace('"seekers", "hider', 'Fixed("SOURCE"), "hider')
 )
 """The seekers of a run that is made for it play, which remember."""
-_MADE: list[str] = []
+_SOURCES = {
+    "game against a fixed policy": "game with memory",
+    "cartpole by DQN from prior data": "cartpole by DQN",
+}
+"""Experiments by those that need a run of them."""
 FILES = {
     "cartpole": _CARTPOLE,
     "cartpole with memory": _by("PPO", f"{_MINIBATCHES}, chunk=4", "memory=8"),
@@ -104,6 +108,7 @@ FILES = {
     "cartpole by C51": _replayed("DQN", f"{_DQN}, atoms=5, dueling=True"),
     "cartpole by DiscreteSAC": _replayed("DiscreteSAC", _BATCHES),
     "cartpole by DQN": _replayed("DQN", _DQN),
+    "cartpole by DQN from prior data": _replayed("DQN", f"{_DQN}, prior='SOURCE'"),
     "cartpole by IMPALA with memory": _by("IMPALA", "unroll_length=16", "memory=8"),
     "cartpole by PQN with memory": _by("PQN", _MINIBATCHES, "memory=8"),
     "cartpole by R2D2": _replayed(
@@ -152,8 +157,8 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     folder.mkdir(parents=True, exist_ok=True)
     file, colon, part = name.partition(":")
     text = FILES[file]
-    if "SOURCE" in text:
-        text = text.replace("SOURCE", _source())
+    if file in _SOURCES:
+        text = text.replace("SOURCE", _source(_SOURCES[file]))
     (folder / "experiment.py").write_text(text)
     for module in MODULES:
         shutil.copy(module, folder)
@@ -161,14 +166,13 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     return load_experiment(f"{folder}/experiment.py{colon}{part}", [*plan, *options])
 
 
-def _source() -> str:
-    """The folder of a run whose seekers play in another; made once."""
-    if not _MADE:
-        made = Path(tempfile.mkdtemp(prefix="fixed-"))
-        atexit.register(shutil.rmtree, made, ignore_errors=True)
-        trained(made, "game with memory", *PLAIN)
-        _MADE.append(f"{made}/run")
-    return _MADE[0]
+@functools.cache
+def _source(name: str) -> str:
+    """The folder of a run that others need; made once."""
+    made = Path(tempfile.mkdtemp(prefix="source-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    trained(made, name, *PLAIN)
+    return f"{made}/run"
 
 
 def trained(

@@ -23,6 +23,7 @@ QUICK = {
     "cartpole by C51": ("threads", "inline", "central"),
     "cartpole by DiscreteSAC": ("threads", "central", "decoupled"),
     "cartpole by DQN": (),
+    "cartpole by DQN from prior data": ("threads", "fused", "central"),
     "cartpole by IMPALA with memory": ("threads", "inline", "decoupled"),
     "cartpole by PQN with memory": ("threads", "central", "serving"),
     "cartpole by R2D2": ("central",),
