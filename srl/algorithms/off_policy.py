@@ -13,7 +13,7 @@ from srl.algorithms.preprocessing import reward_transform
 from srl.algorithms.prior_replay import MixedReplay
 from srl.algorithms.prioritized_replay import PrioritizedReplay
 from srl.algorithms.uniform_replay import Change, UniformReplay
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect
 from srl.core.schedule import Adjustable
 from srl.core.settings import Range
 from srl.core.types import Specs
@@ -44,6 +44,8 @@ class OffPolicy(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        text = "the folder of a run, or minari:ID, as text"
+        expect(isinstance(self.prior, str), "algorithm.prior", self.prior, text)
         if self.hindsight is None:
             return
         self.hindsight.validate("algorithm.hindsight")

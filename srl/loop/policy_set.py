@@ -330,7 +330,7 @@ class PolicySet:
 
     def numbers_of(self, name: str, slots: Array) -> Array:
         """Gives which of a policy's slots those of the run's slots are that it learns from."""
-        return self._part(self._slots[name], self._numbers(slots), axis=0)
+        return self._part(self._slots[name], self._numbers(jnp.asarray(slots)), axis=0)
 
     def unrolls_of(self, unroll: Unroll) -> dict[str, Unroll]:
         """Gives the part of an unroll that each policy learns from."""

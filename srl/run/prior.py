@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +86,7 @@ def _from_minari(folder: Path, dataset_id: str, experiment: Experiment) -> Prior
             "leave out frame_stack, or give a run"
         )
     steps = math.gcd(*(unrolled.length for unrolled in experiment.graph.unrolls))
-    rows = list(_episodes(dataset_id))
+    rows = _episodes(dataset_id)
     if not rows:
         raise UserError(f"algorithm.prior: the data set {dataset_id} has no episodes")
     unrolls = _unrolls(map_tree(lambda *x: np.concatenate(x), *rows), steps)
@@ -99,8 +98,8 @@ def _from_minari(folder: Path, dataset_id: str, experiment: Experiment) -> Prior
     return PriorFiles({name: checksum}, f"the data set {dataset_id}", raw=True)
 
 
-def _episodes(dataset_id: str) -> Iterator[dict[str, Any]]:
-    """Gives the rows of each episode: one more than its steps, with an action that counts not.
+def _episodes(dataset_id: str) -> list[dict[str, Any]]:
+    """Reads the rows of each episode of a data set.
 
     Raises:
         UserError: If the package or the data set is not there, or it cannot be read.
@@ -113,27 +112,27 @@ def _episodes(dataset_id: str) -> Iterator[dict[str, Any]]:
             f"{install_command('minari')}"
         ) from None
     try:
-        dataset = minari.load_dataset(dataset_id)
+        return list(map(_rows, minari.load_dataset(dataset_id).iterate_episodes()))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(
             f"algorithm.prior: the data set {dataset_id} cannot be read "
             f"({' '.join(str(error).split())}); `minari list local` shows those that are here, and "
             f"`minari download {dataset_id}` gets it"
         ) from None
-    for episode in dataset.iterate_episodes():
-        steps = len(episode.rewards)
-        terminated = np.zeros(steps + 1, bool)
-        terminated[1:] = episode.terminations
-        truncated = np.zeros(steps + 1, bool)
-        truncated[1:] = episode.truncations
-        truncated[-1] |= not terminated[-1]  # recording ended there
-        yield {
-            "observation": map_tree(np.asarray, episode.observations),
-            "reward": np.concatenate([[0.0], episode.rewards]).astype(np.float32),
-            "terminated": terminated,
-            "truncated": truncated,
-            "action": map_tree(lambda x: np.concatenate([x, x[-1:]]), episode.actions),
-        }
+
+
+def _rows(episode: Any) -> dict[str, Any]:
+    """The rows of an episode: one more than its steps, with a last action that counts not."""
+    ends = np.zeros((2, len(episode.rewards) + 1), bool)
+    ends[:, 1:] = episode.terminations, episode.truncations
+    ends[1, -1] |= not ends[0, -1]  # recording ended there
+    return {
+        "observation": map_tree(np.asarray, episode.observations),
+        "reward": np.concatenate([[0.0], episode.rewards]).astype(np.float32),
+        "terminated": ends[0],
+        "truncated": ends[1],
+        "action": map_tree(lambda x: np.concatenate([x, x[-1:]]), episode.actions),
+    }
 
 
 def _unrolls(rows: dict[str, Any], steps: int) -> dict[str, Any]:

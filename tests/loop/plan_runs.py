@@ -21,7 +21,10 @@ from srl.streams import Transport
 from srl.streams.group_state import unpack
 
 DOCS = Path(__file__).parents[2] / "docs"
-MODULES = (DOCS / "reinforce.py", DOCS / "corridor.py", Path(__file__).parents[1] / "hybrid.py")
+MODULES = (
+    *(DOCS / name for name in ("bit_flip.py", "corridor.py", "reinforce.py")),
+    Path(__file__).parents[1] / "hybrid.py",
+)
 """What experiments import from beside their file."""
 PLAIN = ("replicated", "--plan.learners.replicas", "1")
 """The plain loop, in one thread."""
@@ -96,6 +99,20 @@ _FIXED = (
     .replace('"seekers", "hider', 'Fixed("SOURCE"), "hider')
 )
 """The seekers of a run that is made for it play, which remember."""
+_MIRRORED = (
+    _replayed("DQN", f"{_DQN}, prior='SOURCE', mirror=Mirror(flipped, other)")
+    .replace("import DQN\n", "import DQN, Mirror\n")
+    .replace(
+        "\nexperiment =",
+        "\nflipped = lambda observation: -observation\nother = lambda action: 1 - action\n"
+        "\nexperiment =",
+    )
+)
+_BITS = (
+    _replayed("DQN", f"{_BATCHES}, hindsight=Hindsight(distance=0.5, terminated=reached)")
+    .replace("import DQN\n", "import DQN, Hindsight\nfrom bit_flip import reached\n")
+    .replace("native:CartPole-v1", "jax:bit_flip:BitFlip")
+)
 _SOURCES = {
     "game against a fixed policy": "game with memory",
     "cartpole by DQN from prior data": "cartpole by DQN",
@@ -104,11 +121,12 @@ _SOURCES = {
 FILES = {
     "cartpole": _CARTPOLE,
     "cartpole with memory": _by("PPO", f"{_MINIBATCHES}, chunk=4", "memory=8"),
+    "bits by DQN with hindsight": _BITS,
     "cartpole by APPO": _by("APPO", _MINIBATCHES),
     "cartpole by C51": _replayed("DQN", f"{_DQN}, atoms=5, dueling=True"),
     "cartpole by DiscreteSAC": _replayed("DiscreteSAC", _BATCHES),
     "cartpole by DQN": _replayed("DQN", _DQN),
-    "cartpole by DQN from prior data": _replayed("DQN", f"{_DQN}, prior='SOURCE'"),
+    "cartpole by DQN from prior data": _MIRRORED,
     "cartpole by IMPALA with memory": _by("IMPALA", "unroll_length=16", "memory=8"),
     "cartpole by PQN with memory": _by("PQN", _MINIBATCHES, "memory=8"),
     "cartpole by R2D2": _replayed(

@@ -17,6 +17,7 @@ from srl.dataflow.plans import PLANS, named
 from srl.streams.transport.keys import VARIABLE, Keys
 
 QUICK = {
+    "bits by DQN with hindsight": ("central",),
     "cartpole": (*PLANS,),
     "cartpole with memory": ("replicated", "serving"),
     "cartpole by APPO": ("threads", "inline", "serving"),

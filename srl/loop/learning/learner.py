@@ -158,8 +158,8 @@ class Learner:
             UserError: If memory would not hold them.
         """
         if self._loaded is None:
-            unrolls, slots = self.policy_set.unrolls_of(example), jnp.asarray(self._slots)
-            numbers = partial(self.policy_set.numbers_of, slots=slots)
+            unrolls = jax.eval_shape(self.policy_set.unrolls_of, example)
+            numbers = partial(self.policy_set.numbers_of, slots=self._slots)
             of_policies = self.policy_set.instances, unrolls, numbers
             self._loaded = load_prior(self.prior_folder, *of_policies)
         empty = jax.eval_shape(self.policy_set.empty_replays, example)
