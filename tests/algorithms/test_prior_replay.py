@@ -23,6 +23,7 @@ CONTINUOUS = Specs(BOX, spaces.Box(-2, 2, (2,), np.float32), ("agent",))
 SIZES = {"unroll_length": STEPS, "warm_up": 0, "replay": 2 * STEPS * SLOTS}
 SMALL = {**SIZES, "network": MLP(width=8), "samples_per_insert": 8.0}
 KEY = jax.random.key(3)
+SWAP = Mirror(lambda x: x * jnp.array([1.0, -1.0, -1.0]), lambda a: 1 - a)
 PAST = 1000  # the first number of the updates that prior data name
 
 
@@ -76,7 +77,7 @@ def test_the_declared_share_of_each_slots_draws_is_of_prior_data(batch, share):
 
 @pytest.mark.parametrize("batch", [4, 16])
 def test_what_is_drawn_of_prior_data_does_not_depend_on_the_division_of_slots(batch):
-    dqn = DQN(**SMALL, batch_size=batch, priorities=0.5, prior="runs")
+    dqn = DQN(**SMALL, batch_size=batch, prior="runs", mirror=SWAP)
     instance = dqn.bind(DISCRETE, 10, SLOTS)
     (whole, _), found = sampled(instance, 2), []
     for half in (range(SLOTS // 2), range(SLOTS // 2, SLOTS)):
@@ -162,9 +163,6 @@ def test_hindsight_goals_were_reached_later_in_the_same_episode():
     np.testing.assert_array_equal(rows.terminated[:, 1][given], reached[:, 1][given])
     was = ended[own[:, 1, :, 0].astype(int), own[:, 1, :, 1].astype(int)]
     assert (rows.terminated | rows.truncated)[:, 1][was].all()  # ends of episodes stay ends
-
-
-SWAP = Mirror(lambda x: x * jnp.array([1.0, -1.0, -1.0]), lambda a: 1 - a)
 
 
 def test_half_of_what_is_drawn_is_mirrored_observations_and_actions_together():

@@ -1,6 +1,7 @@
 """Prior data of another run or of a data set: read, divided among slots, kept with the run."""
 
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,6 +221,7 @@ def dataset(tmp_path, monkeypatch):
     return "minari:swing/small-v0"
 
 
+@pytest.mark.filterwarnings("ignore:`:UserWarning")  # of what the data set does not tell
 def test_a_data_set_is_cut_into_unrolls_as_an_environment_would_give_them(dataset, tmp_path):
     run, experiment = with_prior(tmp_path, dataset, PENDULUM, reward_scale=0.5)
     form = {
@@ -251,8 +253,8 @@ def test_a_data_set_that_is_not_here_is_reported_with_the_command_that_gets_it(t
 
 
 def test_a_missing_package_is_reported_with_the_command_that_installs_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "minari", None)
-    with pytest.raises(UserError, match=r"needs the package minari: .* pip install"):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    with pytest.raises(UserError, match=r"needs the package minari: .*pip install"):
         with_prior(tmp_path, "minari:no/such-v0", PENDULUM)
 
 
