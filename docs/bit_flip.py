@@ -32,7 +32,9 @@ class BitFlip:
         """Options are `--env.size 12` on the command line."""
         self.size = self.max_episode_steps = size
         keys = ("observation", "achieved_goal", "desired_goal")
-        self.observation_space = spaces.Dict({k: spaces.Box(0, 1, (size,), np.float32) for k in keys})
+        self.observation_space = spaces.Dict(
+            {k: spaces.Box(0, 1, (size,), np.float32) for k in keys}
+        )
         self.action_space = spaces.Discrete(size)
 
     def reset(self, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import shutil
@@ -105,7 +106,7 @@ def _episodes(dataset_id: str) -> list[dict[str, Any]]:
         UserError: If the package or the data set is not there, or it cannot be read.
     """
     try:
-        import minari
+        minari = importlib.import_module("minari")
     except ImportError:
         raise UserError(
             f"algorithm.prior={_MINARI}{dataset_id} needs the package minari: "
