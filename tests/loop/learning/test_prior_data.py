@@ -221,7 +221,7 @@ def dataset(tmp_path, monkeypatch):
     return "minari:swing/small-v0"
 
 
-@pytest.mark.filterwarnings("ignore:`:UserWarning")  # of what the data set does not tell
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what the data set does not tell
 def test_a_data_set_is_cut_into_unrolls_as_an_environment_would_give_them(dataset, tmp_path):
     run, experiment = with_prior(tmp_path, dataset, PENDULUM, reward_scale=0.5)
     form = {
