@@ -8,8 +8,10 @@ from srl.algorithms.algorithm import Algorithm, Instance, State
 from srl.algorithms.appo import APPO
 from srl.algorithms.discrete_sac import DiscreteSAC
 from srl.algorithms.dqn import DQN
+from srl.algorithms.hindsight import Hindsight
 from srl.algorithms.impala import IMPALA
 from srl.algorithms.mappo import IPPO, MAPPO
+from srl.algorithms.mirror import Mirror
 from srl.algorithms.ppo import PPO
 from srl.algorithms.pqn import PQN
 from srl.algorithms.r2d2 import R2D2
@@ -41,6 +43,8 @@ __all__ = [
     "ActorCritic",
     "Algorithm",
     "DiscreteSAC",
+    "Hindsight",
     "Instance",
+    "Mirror",
     "State",
 ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.critics import ChoiceCritics, expect_critics_fit, min_of_subset, step_key
 from srl.algorithms.distributions import (
     ActionSpace,
@@ -21,10 +21,11 @@ from srl.algorithms.distributions import (
 )
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import ObservationNormalizer, Statistics
+from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.sequences import Steps, Windows, expect_steps_fit
-from srl.algorithms.uniform_replay import UniformReplay
+from srl.algorithms.uniform_replay import Sampling
 from srl.algorithms.value_heads import chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -36,7 +37,7 @@ from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
 
 
 @dataclass(frozen=True)
-class DiscreteSAC(Algorithm):
+class DiscreteSAC(OffPolicy):
     """The settings of soft actor-critic for discrete actions."""
 
     unroll_length: Annotated[int, Range(0, 2**31 - 1)] = 0
@@ -82,16 +83,8 @@ class DiscreteSAC(Algorithm):
     """The step size of the critics' Adam."""
     temperature_learning_rate: Annotated[Adjustable, Range(0.0)] = 3e-4
     """The step size of the temperature's Adam."""
-    keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
-    steps before it learns."""
 
     values_see_more: ClassVar[bool] = True
-
-    @property
-    def saves_replay(self) -> bool:
-        """True if checkpoints hold the replay."""
-        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -223,7 +216,7 @@ class DiscreteSACInstance(Instance):
         return self.steps.ratio
 
     @cached_property
-    def replay(self) -> UniformReplay:
+    def replay(self) -> Sampling:
         """The replay of windows: of transitions or, with memory, of sequences."""
         return self.steps.replay
 

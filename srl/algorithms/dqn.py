@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.critics import expect_no_memory
 from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
-from srl.algorithms.prioritized_replay import PrioritizedReplay
+from srl.algorithms.off_policy import OffPolicy, replay_for
 from srl.algorithms.q_network import QNetwork, epsilon, q_network
 from srl.algorithms.replay import Replay, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.uniform_replay import Sample, UniformReplay, expect_n_step_fits
+from srl.algorithms.uniform_replay import Sample, Sampling, expect_n_step_fits
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.lazy import jax, jnp, optax
@@ -34,7 +34,7 @@ from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class DQN(Algorithm):
+class DQN(OffPolicy):
     """The settings of DQN."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 8
@@ -90,14 +90,6 @@ class DQN(Algorithm):
     """The step size of Adam."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
     """The largest norm of a gradient; longer ones are scaled to it."""
-    keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
-    steps before it learns."""
-
-    @property
-    def saves_replay(self) -> bool:
-        """True if checkpoints hold the replay."""
-        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -163,13 +155,9 @@ class DQNInstance(Instance):
         return ReplayRatio.of(self.config, self.slots)
 
     @cached_property
-    def replay(self) -> UniformReplay:
+    def replay(self) -> Sampling:
         """The replay: of transitions, which are windows of n_step + 1 rows."""
-        config = self.config
-        window = config.replay, config.n_step + 1, self.ratio, self.stack
-        if not config.priorities:
-            return UniformReplay(*window)
-        return PrioritizedReplay(*window, correction=config.correction)
+        return replay_for(self, self.config.n_step + 1)
 
     @property
     def gradient_steps(self) -> int:

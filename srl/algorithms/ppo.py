@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar, NamedTuple, Self
 
 from srl.algorithms.actor_critic import ActorCritic
-from srl.algorithms.algorithm import Total
+from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.carried_memory import memory_after
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
 from srl.algorithms.imitation import Imitating, ImitatingInstance
@@ -23,6 +23,7 @@ from srl.algorithms.minibatches import (
     expect_chunks_fit,
     fitting_minibatches,
 )
+from srl.algorithms.mirror import Mirror
 from srl.algorithms.normalization import (
     Statistics,
     merge,
@@ -33,10 +34,11 @@ from srl.algorithms.normalization import (
     unstandardize,
 )
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
+from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
-from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.core.types import Array, Metrics, Policy, Specs, Tree, Unroll
 from srl.networks import AutoNetwork, Network
 
 
@@ -93,6 +95,9 @@ class PPO(Imitating):
     """True if the value network predicts returns standardised by running statistics."""
     normalize_advantages: bool = True
     """True if the advantages of each batch are standardised."""
+    mirror: Mirror | None = field(default=None, kw_only=True)
+    """A symmetry of the environment: each minibatch is followed by its mirror image; by default
+    none."""
 
     learns_state_value: ClassVar[bool] = True
     values_see_more: ClassVar[bool] = True
@@ -101,6 +106,22 @@ class PPO(Imitating):
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
         expect_chunks_fit(self)
+        if self.mirror is not None and self.network.memory:
+            raise UserError(
+                f"{type(self).__name__} with mirror and a network with memory: memories are of the "
+                "rows as they were; leave out one of the two"
+            )
+        if self.mirror is not None and self.imitates:
+            raise UserError(
+                f"{type(self).__name__} with mirror and a teacher: advice is about the rows as they "
+                "were; leave out one of the two"
+            )
+
+    def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
+        """Gives the functions for one trained policy; see `Algorithm.bind`."""
+        if self.mirror is not None:
+            self.mirror.expect_fit(specs)
+        return super().bind(specs, updates, slots)
 
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the number of minibatches, where that is 0."""
@@ -323,6 +344,8 @@ class PPOInstance(ImitatingInstance):
     ) -> tuple[PPOState, Metrics]:
         """Takes a step of Adam on one minibatch."""
         samples, memory = self.minibatches.draw(batch, state, step)
+        if self.config.mirror is not None:
+            samples = self.config.mirror.doubled(samples)
         loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, samples.valid)
         gradient, metrics = total(sums).mean()

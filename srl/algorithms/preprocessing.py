@@ -22,7 +22,7 @@ def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -
         updates: As for `bind`.
         slots: As for `bind`.
     """
-    transform = _reward_transform(algorithm)
+    transform = reward_transform(algorithm)
     if algorithm.frame_stack <= 1:
         instance = algorithm.bind(specs, updates, slots)
         return Preprocessed(instance, None, transform) if transform else instance  # type: ignore
@@ -32,7 +32,7 @@ def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -
     return Preprocessed(instance, stack, transform)  # type: ignore[return-value]
 
 
-def _reward_transform(algorithm: Algorithm) -> Callable[[Array], Array] | None:
+def reward_transform(algorithm: Algorithm) -> Callable[[Array], Array] | None:
     """Gives what is done to rewards; None where they are learned from as they are."""
     transform, scale = _TRANSFORMS.get(algorithm.rewards), algorithm.reward_scale
     if scale == 1.0:

@@ -64,7 +64,7 @@ class PrioritizedReplay(UniformReplay):
         share = mass / jnp.maximum(mean_mass, 1e-12)
         odds = jnp.maximum(number * priority * share, 1e-12)
         weight = jnp.where(priority > 0, share * odds**-self.correction, 0.0)
-        return self._sample(replay.unrolls, draws, weight, n)
+        return self._sample(key, replay.unrolls, draws, weight, n)
 
     def update_priorities(
         self, replay: Prioritized, sample: Sample, priority: Array, due: Array
@@ -84,7 +84,8 @@ class PrioritizedReplay(UniformReplay):
             known = held[place]
             return held.at[place].set(jnp.where(learned & (known > 0), new, known)), None
 
-        steps = sample.draws, due[:, None] & sample.ready, priority
+        learned = due[:, None] & sample.ready & ~sample.prior
+        steps = sample.draws, learned, priority
         return replay._replace(priority=jax.lax.scan(of_step, replay.priority, steps)[0])
 
 

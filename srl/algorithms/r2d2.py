@@ -17,17 +17,17 @@ from functools import cached_property, partial
 from math import ceil
 from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.algorithm import Algorithm, Instance, Rewards, Total
+from srl.algorithms.algorithm import Instance, Rewards, Total
 from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
-from srl.algorithms.prioritized_replay import PrioritizedReplay
+from srl.algorithms.off_policy import OffPolicy, replay_for
 from srl.algorithms.q_network import QNetwork, epsilon, q_network
 from srl.algorithms.replay import Replay
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.returns import n_step_returns
 from srl.algorithms.sequences import after_burn_in, burnt_in
-from srl.algorithms.uniform_replay import Sample, UniformReplay
+from srl.algorithms.uniform_replay import Sample, Sampling
 from srl.algorithms.value_heads import ValueHead, chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp, optax
@@ -38,7 +38,7 @@ from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class R2D2(Algorithm):
+class R2D2(OffPolicy):
     """The settings of R2D2: the paper's exponents and 5-step returns, for smaller problems."""
 
     unroll_length: Annotated[int, Range(1, 2**31 - 1)] = 40
@@ -105,18 +105,16 @@ class R2D2(Algorithm):
     """The step size of Adam."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
     """The largest norm of a gradient; longer ones are scaled to it."""
-    keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
-    steps before it learns."""
-
-    @property
-    def saves_replay(self) -> bool:
-        """True if checkpoints hold the replay."""
-        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        if self.hindsight or self.mirror:
+            given = "hindsight" if self.hindsight else "mirror"
+            raise UserError(
+                f"R2D2 with {given}: memories that were stored are of the rows as they were; leave "
+                "it out, or take DQN"
+            )
         if not self.network.memory:
             raise UserError(
                 "R2D2 learns from sequences, and the network has no memory: give it some, such as "
@@ -188,14 +186,10 @@ class R2D2Instance(Instance):
         return ReplayRatio.of(self.config, self.slots, steps / ceil(steps / self.config.sequence))
 
     @cached_property
-    def replay(self) -> UniformReplay:
+    def replay(self) -> Sampling:
         """The replay: of sequences with their burn-in, and the row to bootstrap from."""
         config = self.config
-        unrolls = config.replay, config.sequence + 1, self.ratio, self.stack
-        window = {"stride": config.sequence, "burn_in": config.burn_in}
-        if not config.priorities:
-            return UniformReplay(*unrolls, **window)
-        return PrioritizedReplay(*unrolls, **window, correction=config.correction)
+        return replay_for(self, config.sequence + 1, config.sequence, config.burn_in)
 
     @property
     def chunk(self) -> int:

@@ -36,6 +36,7 @@ def draw(
     share: float,
     starts: int,
     first: Array | None = None,
+    unrolls: Array | None = None,
 ) -> Draws:
     """Draws windows uniformly: all slots, and the unrolls and rows of a slot, are alike.
 
@@ -49,8 +50,10 @@ def draw(
             rounds, in turn with its neighbours.
         starts: Windows of an unroll: its steps, where windows begin at every row.
         first: int32 [], the run's rounds before these, where they are not n * rounds.
+        unrolls: int32 [B], of each slot, where they are not those that `filled` gives.
     """
     blocks = len(replay.reward)
+    unrolls = filled(replay, n) if unrolls is None else unrolls
     each, turns = portions(share)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, n), slot)
 
@@ -60,7 +63,7 @@ def draw(
         age = jax.random.randint(one, shape, 0, unrolls)
         return (n - age) % blocks, jax.random.randint(other, shape, 0, starts)
 
-    block, row = jax.vmap(of_slot, out_axes=2)(keys, filled(replay, n))
+    block, row = jax.vmap(of_slot, out_axes=2)(keys, unrolls)
     return _in_turn(block, row, n * rounds if first is None else first, slot, turns)
 
 
@@ -108,6 +111,28 @@ def _at(masses: Array, part: Array) -> Array:
     """Gives which of the masses [G] lies at this part, above 0 and at most 1, of their sum."""
     reached = jax.lax.cummax(jnp.cumsum(masses))  # rounding could let the sum fall
     return jnp.minimum(jnp.searchsorted(reached, reached[-1] * part), len(masses) - 1)
+
+
+def window_numbers(key: Array, slot: Array, share: float, count: int) -> Array:
+    """Draws numbers from 0 to 1 for each window, float32 [rounds, S, count].
+
+    They follow from the window's slot, its round and its place among the slot's windows.
+
+    Args:
+        key: Of the update.
+        slot: int32 [rounds, S], of the run's slots.
+        share: Windows of each slot in a round.
+        count: Numbers of a window.
+    """
+    rounds, size = slot.shape
+    each, _ = portions(share)
+    place = jnp.arange(size) // (size // each) + each * jnp.arange(rounds)[:, None]
+
+    def of_one(slot: Array, place: Array) -> Array:
+        own = jax.random.fold_in(jax.random.fold_in(key, slot), place)
+        return jax.random.uniform(own, (count,))
+
+    return jax.vmap(jax.vmap(of_one))(slot, place)
 
 
 def portions(share: float) -> tuple[int, int]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from srl.algorithms.carried_memory import CarriedMemory, empty_memory, memory_after, memory_before
+from srl.algorithms.off_policy import replay_for
 from srl.algorithms.replay import Replay, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio
-from srl.algorithms.uniform_replay import UniformReplay, expect_n_step_fits
+from srl.algorithms.uniform_replay import Sampling, expect_n_step_fits
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Tree, Unroll
@@ -114,10 +115,10 @@ class Steps:
         )
 
     @property
-    def replay(self) -> UniformReplay:
+    def replay(self) -> Sampling:
         """The replay of windows."""
-        window = self.sequence + self.config.n_step, self.ratio, self.stack
-        return UniformReplay(self.config.replay, *window, self.sequence, self.burn_in)
+        length = self.sequence + self.config.n_step
+        return replay_for(self, length, self.sequence, self.burn_in)
 
     def empty(self, unroll: Unroll) -> Any:
         """Gives a replay of nothing for the slots of this unroll."""
@@ -233,6 +234,12 @@ def _first(rows: Replay, number: int) -> Replay:
 def expect_steps_fit(config: Any) -> None:
     """Raises UserError where steps, or with memory a burn-in and a sequence, do not fit unrolls."""
     expect_n_step_fits(config)
+    given = [name for name in ("prior", "hindsight", "mirror") if getattr(config, name)]
+    if config.network.memory and given:
+        raise UserError(
+            f"{type(config).__name__} with {given[0]} and a network with memory: memories that were "
+            "stored are of the rows as they were; leave out one of the two"
+        )
     if config.network.memory and config.burn_in + config.sequence > config.unroll_length:
         raise UserError(
             f"{type(config).__name__} with burn_in={config.burn_in}, sequence={config.sequence} "

@@ -50,3 +50,8 @@ class Stretch:
             info = np.iinfo(dtype)  # pyright: ignore[reportArgumentType, reportCallIssue]
             return rounded.clip(*(x.clip(info.min, info.max) for x in (self._low, self._high)))
         return stretched.astype(dtype).clip(*self._bounds[dtype.type])
+
+    def inverse(self, action: np.ndarray) -> np.ndarray:
+        """Gives the numbers in [-1, 1], float32 [..., *shape], of a simulator's actions."""
+        number = (action.astype(np.float64) - self._middle) / self._half
+        return number.clip(-self._limit, self._limit).astype(np.float32)

@@ -15,16 +15,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution, of_slots
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
+from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.sequences import Steps, Windows, expect_steps_fit
-from srl.algorithms.uniform_replay import UniformReplay
+from srl.algorithms.uniform_replay import Sampling
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -35,7 +36,7 @@ from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class TD3(Algorithm):
+class TD3(OffPolicy):
     """The settings of TD3. All deviations are of actions whose bounds are -1 and 1."""
 
     unroll_length: Annotated[int, Range(0, 2**31 - 1)] = 0
@@ -92,16 +93,8 @@ class TD3(Algorithm):
     """The step size of the critics' Adam."""
     weight_decay: NotNegative = 0.0
     """The decay of AdamW, of actor and critics; 0 is Adam. FastTD3 has 0.1."""
-    keep_replay: bool = True
-    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
-    steps before it learns."""
 
     values_see_more: ClassVar[bool] = True
-
-    @property
-    def saves_replay(self) -> bool:
-        """True if checkpoints hold the replay."""
-        return self.keep_replay
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
@@ -225,7 +218,7 @@ class TD3Instance(Instance):
         return self.steps.ratio
 
     @cached_property
-    def replay(self) -> UniformReplay:
+    def replay(self) -> Sampling:
         """The replay of windows: of transitions or, with memory, of sequences."""
         return self.steps.replay
 

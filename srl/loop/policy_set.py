@@ -367,6 +367,14 @@ class PolicySet:
         agent = slots % agents
         return slots // agents * jnp.asarray(count)[agent] + jnp.asarray(rank)[agent]
 
+    def numbers_of(self, name: str, slots: Array) -> Array:
+        """Gives which of a policy's slots those of the run's slots are that it learns from."""
+        return self._part(self._slots[name], self._numbers(jnp.asarray(slots)), axis=0)
+
+    def unrolls_of(self, unroll: Unroll) -> dict[str, Unroll]:
+        """Gives the part of an unroll that each policy learns from."""
+        return {name: self._unroll_of(name, unroll) for name in self.instances}
+
     def empty_replays(self, unroll: Unroll) -> dict[str, Tree]:
         """Gives what each policy remembers before the first unroll, of that one's slots."""
         return {
@@ -391,7 +399,7 @@ class PolicySet:
             unroll: The slots of the batch that are here.
             total: Adds sums to those of the slots that are elsewhere.
         """
-        unrolls = {name: self._unroll_of(name, unroll) for name in self.instances}
+        unrolls = self.unrolls_of(unroll)
         following, remembered, metrics = {}, {}, {}
         for instances in self._by_gradient_steps():
             learned = learn(states, replays, unrolls, instances, total)

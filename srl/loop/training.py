@@ -24,6 +24,7 @@ from srl.loop.stepping.environments import Environments
 from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.xla_threads import choose_for_learning
 from srl.record.block_files import Files
+from srl.record.run_record import RunFolder
 from srl.streams.batch import Batch
 from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
 
@@ -53,8 +54,8 @@ class Training:
     """
 
     folder: Path | None = None
-    """The run's folder, for the pool of opponents; to be set before `start` where there is
-    self-play."""
+    """The run's folder, for the pool of opponents and prior data; to be set before `start` where
+    there are any."""
     chooses_opponents = True
     """True if past versions, if any play, are chosen here; else they come with the state."""
 
@@ -96,6 +97,7 @@ class Training:
             choose_for_learning(experiment, specs, num_envs)
         self.learner = learner = Learner(experiment, specs, environments.worker, slots)
         learner.neighbours = self.neighbours
+        learner.prior_folder = None if self.folder is None else RunFolder(self.folder).prior
         if self.chooses_opponents:
             learner.add_opponents(self.folder, writes=environments.replica == 0)
         batches = environments.prepare(learner, lambda: self.alive())

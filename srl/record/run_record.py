@@ -81,6 +81,11 @@ class RunFolder:
         """The copy of a policy of another run, by its name in `sources`; a run's folder, too."""
         return self.fixed / quote(pattern, safe="").replace(".", "%2E")
 
+    @property
+    def prior(self) -> Path:
+        """The prior data that a replay begins with, if any."""
+        return self.path / "prior"
+
     def film(self, env_steps: int) -> Path:
         """The film of the version of so many env steps, made while the run trains."""
         return self.videos / f"env_steps_{env_steps:012d}.mp4"

@@ -40,6 +40,7 @@ from srl.record.run_record import (
 )
 from srl.record.trust import CHANGED, OPTION, is_changed, is_own, outside, signed
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
+from srl.run.prior import copy_prior
 from srl.system.search_path import add_folder
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def _copy_or_discard(folder: RunFolder, resolved: Resolved) -> None:
     """Copies what is needed of other runs; leaves no folder where that cannot be done."""
     try:
         copy_fixed(folder, resolved)
+        copy_prior(folder, resolved.experiment)
     except UserError:
         folder.discard()
         raise

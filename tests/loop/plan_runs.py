@@ -26,7 +26,7 @@ from srl.streams.group_state import unpack
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODULES = (
-    *(DOCS / f"{x}.py" for x in ("alphazero", "corridor", "reinforce")),
+    *(DOCS / f"{x}.py" for x in ("alphazero", "bit_flip", "corridor", "reinforce")),
     Path(__file__).parents[1] / "hybrid.py",
 )
 """What experiments import from beside their file."""
@@ -104,15 +104,35 @@ _FIXED = (
     .replace('"seekers", "hider', 'Fixed("SOURCE"), "hider')
 )
 """The seekers of a run that is made for it play, which remember."""
-_MADE: list[str] = []
+_MIRRORED = (
+    _replayed("DQN", f"{_DQN}, prior='SOURCE', mirror=Mirror(flipped, other)")
+    .replace("import DQN\n", "import DQN, Mirror\n")
+    .replace(
+        "\nexperiment =",
+        "\nflipped = lambda observation: -observation\nother = lambda action: 1 - action\n"
+        "\nexperiment =",
+    )
+)
+_BITS = (
+    _replayed("DQN", f"{_BATCHES}, hindsight=Hindsight(distance=0.5, terminated=reached)")
+    .replace("import DQN\n", "import DQN, Hindsight\nfrom bit_flip import reached\n")
+    .replace("native:CartPole-v1", "jax:bit_flip:BitFlip")
+)
+_SOURCES = {
+    "game against a fixed policy": "game with memory",
+    "cartpole by DQN from prior data": "cartpole by DQN",
+}
+"""Experiments by those that need a run of them."""
 FILES = {
     "cartpole": _CARTPOLE,
     "cartpole with memory": _by("PPO", f"{_MINIBATCHES}, chunk=4", "memory=8"),
+    "bits by DQN with hindsight": _BITS,
     "cartpole by APPO": _by("APPO", _MINIBATCHES),
     "cartpole by C51": _replayed("DQN", f"{_DQN}, atoms=5, dueling=True"),
     "cartpole by DiscreteSAC": _replayed("DiscreteSAC", _BATCHES),
     "cartpole by DiscreteSAC with memory": _replayed("DiscreteSAC", _SEQUENCES, "memory=4"),
     "cartpole by DQN": _replayed("DQN", _DQN),
+    "cartpole by DQN from prior data": _MIRRORED,
     "cartpole by IMPALA with memory": _by("IMPALA", "unroll_length=16", "memory=8"),
     "cartpole by PQN with memory": _by("PQN", _MINIBATCHES, "memory=8"),
     "cartpole by R2D2": _replayed(
@@ -170,8 +190,8 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     folder.mkdir(parents=True, exist_ok=True)
     file, colon, part = name.partition(":")
     text = FILES[file]
-    if "SOURCE" in text:
-        text = text.replace("SOURCE", _source())
+    if file in _SOURCES:
+        text = text.replace("SOURCE", _source(_SOURCES[file]))
     if "TEACHER" in text:
         text = text.replace("TEACHER", _teacher())
     (folder / "experiment.py").write_text(text)
@@ -181,14 +201,13 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     return load_experiment(f"{folder}/experiment.py{colon}{part}", [*plan, *options])
 
 
-def _source() -> str:
-    """The folder of a run whose seekers play in another; made once."""
-    if not _MADE:
-        made = Path(tempfile.mkdtemp(prefix="fixed-"))
-        atexit.register(shutil.rmtree, made, ignore_errors=True)
-        trained(made, "game with memory", *PLAIN)
-        _MADE.append(f"{made}/run")
-    return _MADE[0]
+@functools.cache
+def _source(name: str) -> str:
+    """The folder of a run that others need; made once."""
+    made = Path(tempfile.mkdtemp(prefix="source-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    trained(made, name, *PLAIN)
+    return f"{made}/run"
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from srl.dataflow.plans import PLANS, named
 from srl.streams.transport.keys import VARIABLE, Keys
 
 QUICK = {
+    "bits by DQN with hindsight": ("central",),
     "cartpole": (*PLANS,),
     "cartpole with memory": ("replicated", "serving"),
     "cartpole by APPO": ("threads", "inline", "serving"),
@@ -24,6 +25,7 @@ QUICK = {
     "cartpole by DiscreteSAC": ("threads", "central", "decoupled"),
     "cartpole by DiscreteSAC with memory": (),
     "cartpole by DQN": (),
+    "cartpole by DQN from prior data": ("threads", "fused", "central"),
     "cartpole by IMPALA with memory": ("threads", "inline", "decoupled"),
     "cartpole by PQN with memory": ("threads", "central", "serving"),
     "cartpole by R2D2": ("central",),

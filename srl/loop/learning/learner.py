@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from srl.algorithms.replay import Replay
 from srl.config.experiment import Experiment
 from srl.config.fixed import Fixed
 from srl.core.errors import UserError
@@ -21,6 +23,7 @@ from srl.loop.binding import bind_policy_set
 from srl.loop.devices import local_devices, several_devices
 from srl.loop.learning.beginning import begun_from
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
+from srl.loop.learning.prior import load_prior, priors_of, with_prior, without_prior
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded, first_copy
@@ -89,6 +92,9 @@ class Learner:
         self._opponents: Opponents | None = None
         self.neighbours = 1
         """Learners that share the memory of this host, itself among them."""
+        self.prior_folder: Path | None = None
+        """The folder of the prior data, if replays begin with any."""
+        self._loaded: dict[str, Replay] | None = None  # prior data that no replay holds yet
         self._replay_files = [ReplayFiles()]  # of each device here
         self._example: Unroll | None = None  # of the slots here
         self._traced = jax.jit(self._adjusted_learn)  # so that it is traced once
@@ -164,7 +170,13 @@ class Learner:
         Raises:
             UserError: If memory would not hold them.
         """
-        shapes = jax.eval_shape(self.policy_set.empty_replays, example)
+        if self._loaded is None:
+            unrolls = jax.eval_shape(self.policy_set.unrolls_of, example)
+            numbers = partial(self.policy_set.numbers_of, slots=self._slots)
+            of_policies = self.policy_set.instances, unrolls, numbers
+            self._loaded = load_prior(self.prior_folder, *of_policies)
+        empty = jax.eval_shape(self.policy_set.empty_replays, example)
+        shapes = with_prior(empty, self._loaded)
         expect_room(shapes, self.neighbours)
         return shapes
 
@@ -193,11 +205,29 @@ class Learner:
             example: An unroll of the slots here.
         """
         make, self._example = self.policy_set.empty_replays, example
+        priors = self._priors()
         self.replays = {}  # before there are others
         if self.sharded is None:
-            self.replays = make(example)
+            self.replays = with_prior(make(example), priors[0])
         else:
-            self.replays = self.sharded.joined(self.sharded.empty_replays(make, example))
+            parts = self.sharded.empty_replays(make, example)
+            self.replays = self.sharded.joined(list(map(with_prior, parts, priors)))
+
+    def _priors(self) -> list[dict[str, Replay]]:
+        """The prior data on each device here: those of the present replays, or as loaded."""
+        if self.replays or not self._loaded:
+            return [priors_of(part) for part in self._parts()]
+        loaded, self._loaded = self._loaded, {}
+        devices = [None] if self.sharded is None else local_devices()
+
+        def part(k: int, x: np.ndarray) -> np.ndarray:
+            each = x.shape[2] // len(devices)
+            return x[:, :, k * each : (k + 1) * each]
+
+        return [
+            jax.device_put(jax.tree.map(partial(part, k), loaded), device, may_alias=False)
+            for k, device in enumerate(devices)
+        ]
 
     def _divisible(self, batches: Sequence[Batch]) -> bool:
         """Tells if the batches' environments can be divided among this process' devices.
@@ -376,7 +406,7 @@ class Learner:
     @property
     def replay_bytes(self) -> int:
         """The size of the replays of all learners."""
-        return sum(x.nbytes for x in jax.tree.leaves(self.replays))
+        return sum(x.nbytes for x in jax.tree.leaves(without_prior(self.replays)))
 
     def save_replays(self, folder: Path, alive: Callable[[], None]) -> Saved:
         """Writes what is new in the replays here.
@@ -387,7 +417,7 @@ class Learner:
         """
         n = self.progress.updates
         pairs = zip(self._replay_files, self._parts(), strict=True)
-        parts = [files.save(folder, part, n, alive) for files, part in pairs]
+        parts = [files.save(folder, without_prior(part), n, alive) for files, part in pairs]
         error = next((part.error for part in parts if part.error), "")
         return Saved({} if error else Saved.whole(parts), error)
 
@@ -402,7 +432,10 @@ class Learner:
         assert self._example is not None, "compile() comes first"
         self.forget(self._example)
         n, pairs = self.progress.updates, zip(self._replay_files, self._parts(), strict=True)
-        parts = [own.load(folder, files, part, n, alive) for own, part in pairs]
+        parts = [
+            with_prior(own.load(folder, files, without_prior(part), n, alive), priors_of(part))
+            for own, part in pairs
+        ]
         self.replays = parts[0] if self.sharded is None else self.sharded.joined(parts)
 
     def _take(self, learners: Mapping[str, Mapping[str, Tree]]) -> None:

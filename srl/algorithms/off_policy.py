@@ -1,0 +1,87 @@
+"""The settings that algorithms with a replay share, and the replay that they ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any
+
+from srl.algorithms.algorithm import Algorithm, Instance
+from srl.algorithms.hindsight import Hindsight
+from srl.algorithms.mirror import Mirror
+from srl.algorithms.preprocessing import reward_transform
+from srl.algorithms.prior_replay import MixedReplay
+from srl.algorithms.prioritized_replay import PrioritizedReplay
+from srl.algorithms.uniform_replay import Change, UniformReplay
+from srl.core.errors import UserError, expect
+from srl.core.schedule import Adjustable
+from srl.core.settings import Range
+from srl.core.types import Specs
+
+
+@dataclass(frozen=True)
+class OffPolicy(Algorithm):
+    """Base of the settings of algorithms that learn from a replay."""
+
+    prior: str = field(default="", kw_only=True)
+    """Past data that a share of each batch is drawn from: the folder of another run, for its
+    replay, or minari:ID for a data set of the package minari. A run copies them when it begins."""
+    prior_share: Annotated[Adjustable, Range(0.0, 1.0)] = field(default=0.5, kw_only=True)
+    """The share of each batch that is of prior data, if there are any; half of it is RLPD."""
+    hindsight: Hindsight | None = field(default=None, kw_only=True)
+    """Hindsight goals, for observations with achieved_goal and desired_goal; by default none."""
+    mirror: Mirror | None = field(default=None, kw_only=True)
+    """A symmetry of the environment: half of what is drawn is mirrored; by default none."""
+    keep_replay: bool = field(default=True, kw_only=True)
+    """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
+    steps before it learns."""
+
+    @property
+    def saves_replay(self) -> bool:
+        """True if checkpoints hold the replay."""
+        return self.keep_replay
+
+    def validate(self) -> None:
+        """Raises UserError where settings are out of their limits or do not fit each other."""
+        super().validate()
+        text = "the folder of a run, or minari:ID, as text"
+        expect(isinstance(self.prior, str), "algorithm.prior", self.prior, text)
+        if self.hindsight is None:
+            return
+        self.hindsight.validate("algorithm.hindsight")
+        if self.frame_stack > 1:
+            raise UserError(
+                f"algorithm.hindsight with frame_stack={self.frame_stack}: goals are those of "
+                "single observations; leave out one of the two"
+            )
+
+    def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
+        """Gives the functions for one trained policy; see `Algorithm.bind`."""
+        for part in (self.hindsight, self.mirror):
+            if part is not None:
+                part.expect_fit(specs)
+        return super().bind(specs, updates, slots)
+
+
+def replay_for(instance: Any, length: int, stride: int = 1, burn_in: int = 0) -> Any:
+    """Gives the replay that an algorithm's settings ask for.
+
+    Args:
+        instance: Of an `OffPolicy`, with its `ratio`.
+        length: Rows of a window.
+        stride: Rows from one window's first to the next one's.
+        burn_in: Rows before each window that come with it.
+    """
+    config: Any = instance.config
+    changes: list[Change] = []
+    if config.hindsight is not None:
+        transform = reward_transform(config) or (lambda reward: reward)
+        changes.append(partial(config.hindsight.relabelled, transform))
+    if config.mirror is not None:
+        changes.append(config.mirror.flipped)
+    given = config.replay, length, instance.ratio, instance.stack, stride, burn_in, tuple(changes)
+    if getattr(config, "priorities", 0.0):
+        own = PrioritizedReplay(*given, correction=config.correction)
+    else:
+        own = UniformReplay(*given)
+    return MixedReplay(own, config.prior_share) if config.prior else own
