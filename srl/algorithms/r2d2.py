@@ -18,16 +18,16 @@ from math import ceil
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms.algorithm import Algorithm, Instance, Rewards, Total
-from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.prioritized_replay import PrioritizedReplay
-from srl.algorithms.q_network import QNetwork, epsilon, q_network
+from srl.algorithms.q_network import QNetwork, epsilon
 from srl.algorithms.replay import Replay
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.returns import n_step_returns
+from srl.algorithms.teams import Mixer, TeamNetwork, expect_mixable, value_network
 from srl.algorithms.uniform_replay import Sample, UniformReplay
-from srl.algorithms.value_heads import ValueHead, chosen
+from srl.algorithms.value_heads import ValueHead
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
@@ -107,6 +107,9 @@ class R2D2(Algorithm):
     keep_replay: bool = True
     """True if checkpoints hold the replay. Otherwise a resumed run fills an empty one by `warm_up`
     steps before it learns."""
+    mixer: Mixer | None = None
+    """The value of a team, which its agents' values are mixed to; by default each agent learns on
+    its own."""
 
     @property
     def saves_replay(self) -> bool:
@@ -116,6 +119,7 @@ class R2D2(Algorithm):
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        expect_mixable(self)
         if not self.network.memory:
             raise UserError(
                 "R2D2 learns from sequences, and the network has no memory: give it some, such as "
@@ -170,10 +174,10 @@ class R2D2Instance(Instance):
         _ = self.actor
 
     @cached_property
-    def actor(self) -> QNetwork:
+    def actor(self) -> QNetwork | TeamNetwork:
         """The network of action values."""
         head = partial(ValueHead, dueling=self.config.dueling)
-        return q_network(self.config, self.specs, self.normalizer, head)
+        return value_network(self.config, self.specs, self.normalizer, head)
 
     @property
     def adam(self) -> Descent:
@@ -222,7 +226,9 @@ class R2D2Instance(Instance):
     def policy(self, state: R2D2State) -> Policy:
         """Gives the network's parameters, epsilon, and the statistics of observations."""
         share = epsilon(self.config, state.n, self.updates, self.slots)
-        return Policy({"network": state.params, "epsilon": share}, state.observations)
+        return Policy(
+            {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
+        )
 
     def empty_replay(self, unroll: Unroll) -> Any:
         """Gives a replay of nothing for the slots of this unroll."""
@@ -241,7 +247,7 @@ class R2D2Instance(Instance):
         replay = self.replay.insert(replay, unroll, state.n, priority)
         key = jax.random.wrap_key_data(state.key)
         sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
-        observations = self.normalizer.seen(state.observations, unroll, total)
+        observations = self.actor.seen(state.observations, unroll, total)
         return state, replay, Batch(sample, observations)
 
     def after_burn_in(self, rows: Tree, window: Replay) -> Tree:
@@ -281,25 +287,27 @@ class R2D2Instance(Instance):
             state: The target network and the statistics of observations are used.
             rows: Windows, [burn_in + sequence + 1, S, ...], with the memory before the first row.
         """
-        config = self.config
-        values = self.sequence_values(params, state, rows)
-        targets = self.sequence_values(state.targets, state, rows)
+        config, actor, form = self.config, self.actor, self.actor.head.form
+        outputs = self.sequence_outputs(params, state, rows)
+        targets = self.sequence_outputs(state.targets, state, rows)
         reward, terminated, truncated, observation, action = self.after_burn_in(
             (rows.reward, rows.terminated, rows.truncated, rows.observation, rows.action), rows
         )
-        best = jnp.argmax(values if config.double else targets, axis=-1)
-        following = jnp.where(any_allowed(observation), chosen(targets, best), 0.0)
+        observed = state.observations, observation
+        best = actor.best(observation, outputs if config.double else targets)
+        following = form.value(actor.joint(state.targets, *observed, targets, best))
+        following = jnp.where(actor.can_act(observation), following, 0.0)
         following = unrescaled(following) if config.rescale else following
         ends = reward, terminated, truncated
         target = n_step_returns(*ends, following, config.discount, config.n_step)
         target = rescaled(target) if config.rescale else target
-        value = chosen(values[:-1], action[:-1])
+        value = form.value(actor.joint(params, *observed, outputs, action))[:-1]
         error = jax.lax.stop_gradient(target) - value
         loss = 0.5 * jnp.square(error)
         return loss, {"q_loss": loss, "q_value": value, "td_error": error}
 
-    def sequence_values(self, params: Tree, state: R2D2State, rows: Replay) -> Array:
-        """Gives the values of all actions after the burn-in, [sequence + 1, S, actions].
+    def sequence_outputs(self, params: Tree, state: R2D2State, rows: Replay) -> Array:
+        """Gives the network's outputs after the burn-in, [sequence + 1, S, outputs].
 
         No gradient reaches the burn-in.
         """
@@ -307,12 +315,12 @@ class R2D2Instance(Instance):
         memory = rows.memory
         if burn_in:
             earlier, ended_earlier = jax.tree.map(lambda x: x[:burn_in], seen)
-            inputs = self.normalizer.normalize(state.observations, earlier)
-            memories = self.actor.network.policy_memories(params, inputs, memory, ended_earlier)
+            inputs = state.observations, earlier, memory, ended_earlier
+            memories = self.actor.memories(params, *inputs)
             memory = memories[rows.begin, jnp.arange(len(rows.begin))]
         memory = jax.lax.stop_gradient(memory)
         observation, ended = self.after_burn_in(seen, rows)
-        return self.actor.values(params, state.observations, observation, memory, ended)
+        return self.actor.outputs(params, state.observations, observation, memory, ended)
 
     def gradient_step(
         self, state: R2D2State, batch: Batch, step: Array, total: Total

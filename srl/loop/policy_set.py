@@ -106,8 +106,7 @@ class PolicySet:
         """
         members, others = assign(policies, specs.agents)
         instances = {
-            name: bound(algorithm, specs, updates, num_envs * len(own))
-            for name, own in members.items()
+            name: bound(algorithm, specs, updates, num_envs, own) for name, own in members.items()
         }
         fixed = {p: policy for p, policy in policies.items() if isinstance(policy, Fixed)}
         opponents = (

@@ -140,9 +140,11 @@ class FixedActing:
             )
         patterns, num_envs = (config["experiment"][key] for key in ("policies", "num_envs"))
         algorithm = recorded_algorithm(folder, config, trusted=True)  # by who opened the run
-        agents = [patterns.get(first_fitting(patterns, agent)) for agent in theirs.agents]
+        there = [patterns.get(first_fitting(patterns, agent)) for agent in theirs.agents]
         instances = {
-            policy: bound(algorithm, self.specs, 1, num_envs * agents.count(policy))
+            policy: bound(
+                algorithm, theirs, 1, num_envs, [i for i, x in enumerate(there) if x == policy]
+            )
             for policy in patterns.values()
             if isinstance(policy, str)
         }
