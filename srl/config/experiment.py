@@ -61,6 +61,9 @@ class Experiment(Settings):
     policies: Mapping[str, str | Fixed] = field(default_factory=lambda: {"*": "policy"})
     """Policies by pattern of agents' names: the name of a trained policy, or a fixed policy of
     another run."""
+    team_reward: Mapping[str, str] = field(default_factory=dict)
+    """Teams by pattern of agents' names: sum or mean, which each agent of the team learns from in
+    place of its reward. Reported returns are of the agents' rewards."""
     self_play: SelfPlay | None = None
     """Matches with past versions of the policies, and ratings of them; by default none."""
     evaluation: Evaluation | None = None
@@ -202,6 +205,9 @@ class Experiment(Settings):
             f"at most {most}, which is {MOST} updates",
         )
         expect_policies(self.policies)
+        good = isinstance(self.team_reward, Mapping)
+        good = good and {*self.team_reward.values()} <= {"sum", "mean"}
+        expect(good, "team_reward", self.team_reward, 'sum or mean by pattern, {"hider*": "sum"}')
         if self.self_play is not None:
             good = isinstance(self.self_play, SelfPlay)
             expect(good, "self_play", self.self_play, "SelfPlay(...), or none")

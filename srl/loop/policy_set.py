@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from srl.loop.opponents import OpponentActing, Slots, opponent_acting
 
 if TYPE_CHECKING:
     from srl.config.experiment import Experiment
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Assigned(NamedTuple):
@@ -64,6 +67,25 @@ def assign(patterns: Mapping[str, str | Fixed], agents: tuple[str, ...]) -> Assi
     return Assigned(*({name: tuple(own) for name, own in m.items()} for m in members))
 
 
+def team_rewards(
+    forms: Mapping[str, str], agents: tuple[str, ...]
+) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Gives the agents that share their rewards, and the form; the first fitting pattern counts.
+
+    Raises:
+        UserError: If a pattern fits no agent.
+    """
+    fitting = [first_fitting(forms, agent) for agent in agents]
+    teams = {p: tuple(i for i, fit in enumerate(fitting) if fit == p) for p in forms}
+    for pattern, members in teams.items():
+        if not members:
+            raise UserError(
+                f"team_reward[{pattern!r}] is for no agent: the pattern fits none of "
+                f"{list(agents)} that an earlier one does not fit"
+            )
+    return tuple((members, forms[pattern]) for pattern, members in teams.items())
+
+
 @dataclass(frozen=True)
 class PolicySet:
     """The policies of one environment. Functions here are pure; slots are [B] = [N * A]."""
@@ -72,6 +94,8 @@ class PolicySet:
     members: Mapping[str, tuple[int, ...]]
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
+    team_rewards: tuple[tuple[tuple[int, ...], str], ...] = ()
+    """The agents that share their rewards, and the form of it: the sum or the mean."""
     taught: bool = False
     """True if a decision holds a teacher's advice, as where `act` and `teach` are one call."""
     opponents: OpponentActing | None = None
@@ -91,6 +115,7 @@ class PolicySet:
         updates: int | None,
         num_envs: int = 0,
         *,
+        team_reward: Mapping[str, str] = _NONE,
         taught: bool = False,
     ) -> PolicySet:
         """Binds the algorithm once for each policy.
@@ -102,6 +127,7 @@ class PolicySet:
             specs: Of the environments.
             updates: Calls of `learn` in the run, where that is known.
             num_envs: Environments that are learned from in the run; 0 where nothing is learned.
+            team_reward: The form of a team's reward by the pattern of its agents' names.
             taught: Whether decisions hold a teacher's advice.
         """
         members, others = assign(policies, specs.agents)
@@ -112,16 +138,17 @@ class PolicySet:
         opponents = (
             FixedActing(specs, others, fixed, next(iter(instances.values()))) if fixed else None
         )
-        return PolicySet(specs, members, instances, taught, opponents)
+        teams = team_rewards(team_reward, specs.agents)
+        return PolicySet(specs, members, instances, teams, taught, opponents)
 
     @staticmethod
     def of_experiment(
         experiment: Experiment, specs: Specs, updates: int | None = None
     ) -> PolicySet:
         """The policies that an experiment learns; `updates` as for `of`."""
-        algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
-        taught = experiment.taught
-        return PolicySet.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
+        parts = experiment.policies, specs, updates, experiment.num_envs
+        others = {"team_reward": experiment.team_reward, "taught": experiment.taught}
+        return PolicySet.of(experiment.settled_algorithm, *parts, **others)
 
     def with_opponents(self, experiment: Experiment, num_groups: int) -> PolicySet:
         """Gives the same policies, with past versions of them as the experiment asks for.
@@ -136,7 +163,22 @@ class PolicySet:
         if experiment.self_play is None:
             return self
         parts = self.specs.agents, self.members, self.instances
-        return replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
+        changed = replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
+        changed._expect_whole_teams()
+        return changed
+
+    def _expect_whole_teams(self) -> None:
+        """Raises UserError where a past version would play some of a team that is mixed."""
+        agents = len(self.specs.agents)
+        for name, own in self._slots.items():
+            present = {env: sum(s // agents == env for s in own) for env in range(self.period)}
+            cut = any(count % len(self.members[name]) for count in present.values())
+            if cut and getattr(self.instances[name].config, "mixer", None) is not None:
+                raise UserError(
+                    f"policy {name!r} has a mixer, which joins all its agents, and past versions "
+                    "play one side of them: give each side a policy, or leave self_play or the "
+                    "mixer out"
+                )
 
     @property
     def period(self) -> int:
@@ -390,14 +432,26 @@ class PolicySet:
         return next(iter(self.instances.values())).env_action
 
     def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
-        own = self._slots[name]
-        rows = unroll._replace(memory=(), version=(), slot=())
+        own, reward = self._slots[name], self._shared(unroll.reward)
+        rows = unroll._replace(reward=reward, memory=(), version=(), slot=())
         rows = self._part(own, rows, axis=1)
         return rows._replace(
             memory=unroll.memory[name],
             version=unroll.version,
             slot=self._part(own, unroll.slot, axis=0),
         )
+
+    def _shared(self, reward: Array) -> Array:
+        """The rewards [T + 1, B], with the team's in place of those of its agents."""
+        if not self.team_rewards:
+            return reward
+        own = reward.reshape(len(reward), -1, len(self.specs.agents))
+        columns = [own[..., i] for i in range(own.shape[-1])]
+        for members, form in self.team_rewards:
+            total = jnp.sum(own[..., list(members)], axis=-1)
+            for i in members:
+                columns[i] = total / len(members) if form == "mean" else total
+        return jnp.stack(columns, axis=-1).reshape(reward.shape)
 
     def _part(self, own: tuple[int, ...], tree: Tree, axis: int) -> Tree:
         """The rows of some slots of each period, along `axis`."""

@@ -35,6 +35,9 @@ QUICK = {
     "pendulum by REPPO": ("threads", "fused", "central"),
     "pendulum by SAC": (),
     "pendulum by TD3": ("decoupled",),
+    "team by DQN": ("fused",),
+    "team by PQN": ("threads", "central", "replicated"),
+    "team by R2D2": ("decoupled",),
     "trees of actions": ("central",),
 }
 """Plans that do not wait for `make slow`: those that compile much do."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from small_runs import CARTPOLE, GAME, assert_same, train
+from small_runs import CARTPOLE, GAME, TEAM, assert_same, train
 
 from srl import RunError, UserError
 from srl.dataflow import plans
@@ -15,7 +15,8 @@ from srl.loop.seeds import environment_seed
 from srl.loop.training import local_training
 from srl.record.checkpoint import Checkpoints
 
-EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME}
+EXPERIMENTS = {"cartpole": CARTPOLE, "game": GAME, "team": TEAM}
+LOSSES = {"cartpole": "value_loss", "game": "hiders/value_loss", "team": "q_loss"}
 
 
 @pytest.mark.parametrize("name", ["cartpole", pytest.param("game", marks=pytest.mark.slow)])
@@ -65,7 +66,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     resumed.restore_replays(tmp_path / "replay", files)
     first = resumed.report()
     assert first["updates"] == 3
-    assert first["loss/value_loss" if name == "cartpole" else "loss/hiders/value_loss"] > 0
+    assert first[f"loss/{LOSSES[name]}"] > 0
     assert train(resumed, 4) == reports[3:]
     assert_same(whole.state()["learners"], resumed.state()["learners"])
 
