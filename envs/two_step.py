@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from srl.pools.functional.environment import Step
 
-PAYOFFS = np.float32([[[0, 0], [0, 0]], [[7, 7], [7, 7]], [[0, 1], [1, 8]]])
+PAYOFFS = np.array([[[0, 0], [0, 0]], [[7, 7], [7, 7]], [[0, 1], [1, 8]]], np.float32)
 """The payment of each pair of actions in each state: the first step, and the two games."""
 
 

@@ -263,7 +263,7 @@ class TeamNetwork:
         return self._module.apply({"params": params["mixer"]}, values, state)[..., None]
 
     def _state(self, inputs: Tree, values: Array) -> Tree:
-        """What all agents observe, or one agent's copy of the state's key, [..., 1 or A, ...]."""
+        """The observations of all agents, or one agent's copy of the key, [..., 1 or A, ...]."""
         if not self.mixer.state_key:
             return inputs
         axis = values.ndim - 1

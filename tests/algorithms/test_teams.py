@@ -9,7 +9,7 @@ import pytest
 from drawn_unrolls import SLOTS, STEPS, unroll_of
 from gymnasium import spaces
 
-from srl import Experiment, UserError
+from srl import Experiment, SelfPlay, UserError
 from srl.algorithms import DQN, PPO, PQN, Mixer
 from srl.algorithms.preprocessing import bound
 from srl.algorithms.teams import TeamObservation, team_unroll
@@ -136,6 +136,15 @@ def test_an_instance_knows_the_agents_of_its_own_policy():
         assert instances["dogs"].specs.agents == ("dog",)
         assert instances["cats"].slots == slots
     assert instances["cats"].slots_of_block(8) == 2
+
+
+def test_past_versions_play_whole_teams_alone():
+    game = Experiment("x", "native:CartPole-v1", num_envs=8, self_play=SelfPlay(past=0.5))
+    mixed = DQN(network=MLP(width=4), mixer=Mixer())
+    whole = PolicySet.of(mixed, {"cat*": "cats", "dog": "dogs"}, SPECS, 5, num_envs=8)
+    assert whole.with_opponents(game, 1).period == 4
+    with pytest.raises(UserError, match="give each side a policy"):
+        PolicySet.of(mixed, {"*": "all"}, SPECS, 5, num_envs=8).with_opponents(game, 1)
 
 
 def shared(forms):

@@ -36,8 +36,8 @@ QUICK = {
     "pendulum by SAC": (),
     "pendulum by TD3": ("decoupled",),
     "team by DQN": ("fused",),
-    "team by PQN": ("threads", "central", "replicated"),
-    "team by R2D2": ("decoupled",),
+    "team by PQN": ("central", "replicated"),
+    "team by R2D2": (),
     "trees of actions": ("central",),
 }
 """Plans that do not wait for `make slow`: those that compile much do."""

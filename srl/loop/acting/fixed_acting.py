@@ -153,7 +153,9 @@ class FixedActing:
             policy = _named(patterns, self.specs.agents[index], f"{name}: {fixed.run}")
             members.setdefault(policy, []).append(index)
         for policy, own in members.items():
-            yield FixedPart(tuple(own), instances[policy], _read(fixed.file, policy, instances))
+            yield FixedPart(
+                tuple(own), instances[policy], read_policy(fixed.file, policy, instances)
+            )
 
 
 def _named(patterns: Mapping[str, Any], agent: str, run: str) -> str:
@@ -172,7 +174,7 @@ def _named(patterns: Mapping[str, Any], agent: str, run: str) -> str:
     return policy
 
 
-def _read(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
+def read_policy(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
     """Reads the parameters of one policy of another run, as arrays of NumPy's.
 
     Args:
