@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import srl
-from srl import Schedule, UserError
+from srl import Experiment, Schedule, UserError
 from srl.algorithms import ALGORITHMS, DQN, PPO
 from srl.algorithms.algorithm import adjustable_settings
 from srl.api.cli import main
-from srl.config.experiment import load_experiment
+from srl.config.overrides import override
 from srl.core.config_values import config_values, made_from
 from srl.core.errors import RunError
 from srl.loop.learning.learner import Learner
@@ -49,7 +49,7 @@ def test_every_adjustable_setting_of_every_algorithm_takes_one_as_an_option():
         for name in adjustable_settings(kind):
             flag = f"--algorithm.{name.replace('_', '-')}"
             words = ["--algorithm", kind.__name__, flag, "0.1/0.2"]
-            algorithm = load_experiment("CartPole-v1", words).experiment.algorithm
+            algorithm = override(Experiment("any", "CartPole-v1"), words).algorithm
             assert getattr(algorithm, name) == Schedule.linear(0.1, 0.2)
             assert getattr(algorithm.at_start(), name) == 0.1
             assert made_from(json.loads(json.dumps(config_values(algorithm)))) == algorithm

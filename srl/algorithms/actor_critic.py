@@ -195,6 +195,10 @@ def log_probs(distribution: Distribution, action: Tree, valid: Array) -> Array:
         action: [T, B, ...].
         valid: bool [T, B]; what the other rows hold does not count.
     """
-    action = zero_unless(valid, action)
-    action = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), action)
-    return distribution.log_prob(action)[:-1]
+    return distribution.log_prob(with_last_row(action, valid))[:-1]
+
+
+def with_last_row(tree: Tree, valid: Array) -> Tree:
+    """Gives arrays [T, B, ...] with zeros at rows that are not valid, and one row more of them."""
+    tree = zero_unless(valid, tree)
+    return jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), tree)

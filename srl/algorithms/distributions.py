@@ -50,6 +50,14 @@ class Distribution:
         """Gives the entropy in nats."""
         raise NotImplementedError
 
+    def divergence(self, parameters: Mapping[str, Array]) -> Array:
+        """Gives KL(other || this) in nats, of another distribution of the same kind.
+
+        Args:
+            parameters: The other's.
+        """
+        raise NotImplementedError
+
 
 class ActionSpace:
     """The fixed properties of the distributions over a space."""
@@ -181,6 +189,18 @@ class Categorical(Distribution):
         """Sums the entropies; a forbidden category adds exactly 0."""
         return sum(-jnp.sum(jnp.exp(part) * part, axis=-1) for part in self.log_probs)
 
+    def divergence(self, parameters: Mapping[str, Array]) -> Array:
+        """Sums the divergences; categories that are forbidden here do not count."""
+        ends = np.cumsum([part.shape[-1] for part in self.log_probs])
+        theirs = jnp.split(parameters["logits"], ends[:-1], axis=-1)
+
+        def one(here: Array, there: Array) -> Array:
+            counts = here > jnp.finfo(here.dtype).min / 2
+            ratio = jnp.where(counts, there - here, 0.0)
+            return jnp.sum(jnp.where(counts, jnp.exp(there), 0.0) * ratio, axis=-1)
+
+        return sum(map(one, self.log_probs, theirs))
+
     def _largest(self, scores: list[Array]) -> Array:
         chosen = [jnp.argmax(score, axis=-1).astype(jnp.int32) for score in scores]
         return jnp.stack(chosen, axis=-1).reshape(*chosen[0].shape, *self.shape)
@@ -243,6 +263,13 @@ class Gaussian(Distribution):
         entropy = self.log_std + 0.5 * math.log(2 * math.pi * math.e)
         return self._sum(jnp.broadcast_to(entropy, self.mean.shape))
 
+    def divergence(self, parameters: Mapping[str, Array]) -> Array:
+        """Sums the divergences."""
+        mean, log_std = parameters["mean"], parameters["log_std"]
+        spread = jnp.exp(2 * (log_std - self.log_std))
+        distance = jnp.square((mean - self.mean) * jnp.exp(-self.log_std))
+        return self._sum(self.log_std - log_std + 0.5 * (spread + distance - 1))
+
     def _sum(self, x: Array) -> Array:
         return jnp.sum(x, axis=tuple(range(-self.rank, 0))) if self.rank else x
 
@@ -304,6 +331,14 @@ class Product(Distribution):
     def entropy(self) -> Array:
         """Sums those of the parts."""
         return sum(part.entropy() for part in leaves_of(self.parts))
+
+    def divergence(self, parameters: Mapping[str, Array]) -> Array:
+        """Sums those of the parts."""
+        named = zip(leaves_of(names_of(self.parts)), leaves_of(self.parts), strict=True)
+        return sum(
+            part.divergence({key: parameters[f"{name}/{key}"] for key in part.parameters()})
+            for name, part in named
+        )
 
 
 def of_slots(values: Array, slot: Array) -> Array:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar, NamedTuple
 
-from srl.algorithms.actor_critic import ActorCritic, log_probs
-from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.actor_critic import ActorCritic, log_probs, with_last_row
+from srl.algorithms.algorithm import Total
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.imitation import Imitating, ImitatingInstance
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.returns import valid_rows, vtrace
 from srl.core.lazy import jax, jnp, optax
@@ -23,7 +24,7 @@ from srl.networks import MLP, AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class IMPALA(Algorithm):
+class IMPALA(Imitating):
     """The settings of IMPALA.
 
     Unroll length, importance weights and entropy cost are of the size of the paper's (appendix D).
@@ -87,7 +88,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IMPALAInstance(Instance):
+class IMPALAInstance(ImitatingInstance):
     """IMPALA for one trained policy."""
 
     config: IMPALA
@@ -117,7 +118,7 @@ class IMPALAInstance(Instance):
 
     def policy(self, state: IMPALAState) -> Policy:
         """Gives the policy's parameters and the statistics of observations."""
-        return Policy(state.params["policy"], state.observations)
+        return self.acting_policy(state.params["policy"], state.observations)
 
     @classmethod
     def has_replay(cls) -> bool:
@@ -172,8 +173,11 @@ class IMPALAInstance(Instance):
         value_loss = jnp.square(value[:-1] - value_target)
         entropy = policy.entropy()[:-1]
 
-        loss = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
-        return loss, {
+        from_rewards = policy_loss - config.entropy_cost * entropy
+        divergence = self.divergence(policy, with_last_row(unroll.advice, valid))
+        imitating, metrics = self.policy_loss(state.n, from_rewards, divergence[:-1])
+        return imitating + config.value_cost * value_loss, {
+            **metrics,
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
@@ -192,6 +196,7 @@ class IMPALAInstance(Instance):
         rate = learning_rate(self.config, state.n, self.updates)
         params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
+        params = self.held(state.n, state.params, params)
         return state._replace(params=params, optimizer=optimizer), metrics
 
     def finish(

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Annotated, ClassVar, NamedTuple, Self
 
 from srl.algorithms.actor_critic import ActorCritic
-from srl.algorithms.algorithm import Algorithm, Instance, Total
+from srl.algorithms.algorithm import Total
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.imitation import Imitating, ImitatingInstance
 from srl.algorithms.minibatches import (
     Batch,
     Minibatches,
@@ -39,7 +40,7 @@ from srl.networks import AutoNetwork, Network
 
 
 @dataclass(frozen=True)
-class PPO(Algorithm):
+class PPO(Imitating):
     """The settings of proximal policy optimisation.
 
     The defaults are published ones for continuous actions (docs/results/ppo.md), and serve discrete
@@ -128,10 +129,11 @@ class Samples(NamedTuple):
 
     observation: Tree
     action: Tree
-    log_prob: Array  # of the policy that the probability ratio is to
+    log_prob: Array  # of the policy that the probability ratio is to; inf of a teacher's actions
     advantage: Array
     target: Array  # of the value network
     valid: Array  # bool
+    advice: Tree = ()  # of a teacher where there is one
 
 
 class Once(NamedTuple):
@@ -142,7 +144,7 @@ class Once(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PPOInstance(Instance):
+class PPOInstance(ImitatingInstance):
     """PPO for one trained policy."""
 
     config: PPO
@@ -195,7 +197,7 @@ class PPOInstance(Instance):
 
     def policy(self, state: PPOState) -> Policy:
         """Gives the policy's parameters and the statistics of observations."""
-        return Policy(state.params["policy"], state.observations)
+        return self.acting_policy(state.params["policy"], state.observations)
 
     def slots_of_block(self, length: int) -> int:
         """Slots that are divided among minibatches."""
@@ -218,14 +220,14 @@ class PPOInstance(Instance):
         value, memories = self.values(state, unroll, replay)
         replay = self.actor.remembered(unroll, memories, replay)
         advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
-        target = correction + value[:-1]
+        target, own = correction + value[:-1], self.own(unroll.log_prob)
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
 
         sums = total(
             {
                 "observations": self.normalizer.measure(state.observations, observation, valid),
                 "values": moments(target, valid, state.values.mean),
-                "advantages": moments(advantage, valid, jnp.zeros(())),
+                "advantages": moments(advantage, valid & own, jnp.zeros(())),
                 "errors": moments(correction, valid, jnp.zeros(())),
             }
         )
@@ -240,9 +242,10 @@ class PPOInstance(Instance):
             observation=observation,
             action=zero_unless(valid, unroll.action),
             log_prob=zero_unless(valid, log_prob),
-            advantage=zero_unless(valid, advantage * weight),
+            advantage=zero_unless(valid & own, advantage * weight),
             target=zero_unless(valid, target),
             valid=valid,
+            advice=zero_unless(valid, unroll.advice),
         )
         unexplained = spread(sums["errors"])[1] / jnp.maximum(spread(sums["values"])[1], 1e-8)
         once = Once(
@@ -293,15 +296,19 @@ class PPOInstance(Instance):
         config = self.config
         inputs = samples.observation, memory, ~samples.valid
         policy, value = self.actor.distributions_and_values(params, state.observations, *inputs)
-        log_ratio = jnp.where(samples.valid, policy.log_prob(samples.action) - samples.log_prob, 0)
+        own = samples.valid & self.own(samples.log_prob)
+        log_ratio = jnp.where(own, policy.log_prob(samples.action) - samples.log_prob, 0)
         ratio = jnp.exp(log_ratio)
         clipped_ratio = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
         surrogate = jnp.minimum(ratio * samples.advantage, clipped_ratio * samples.advantage)
         value_loss = jnp.square(value - samples.target)
         entropy = policy.entropy()
 
-        loss = -surrogate + config.value_cost * value_loss - config.entropy_cost * entropy
-        return loss, {
+        from_rewards = -surrogate - config.entropy_cost * entropy
+        divergence = self.divergence(policy, samples.advice)
+        imitating, metrics = self.policy_loss(state.n, from_rewards, divergence)
+        return imitating + config.value_cost * value_loss, {
+            **metrics,
             "policy_loss": -surrogate,
             "value_loss": value_loss,
             "entropy": entropy,
@@ -321,6 +328,7 @@ class PPOInstance(Instance):
             state.params, state.optimizer, gradient, self.learning_rate(state)
         )
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
+        params = self.held(state.n, state.params, params)
         return state._replace(params=params, optimizer=optimizer), metrics
 
     def finish(

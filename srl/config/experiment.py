@@ -20,10 +20,12 @@ from typing import Any
 import gymnasium
 
 from srl.algorithms import PPO, Algorithm
+from srl.algorithms.imitation import Imitating
 from srl.config.evaluation import Evaluation
-from srl.config.fixed import Fixed, expect_policies, pinned_policies
+from srl.config.fixed import Fixed, expect_policies
 from srl.config.overrides import override
 from srl.config.self_play import SelfPlay
+from srl.config.sources import expect_sources, expect_teacher, pinned, sources_of
 from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
 from srl.core.backends import backend_of
 from srl.core.config_values import import_folders
@@ -64,6 +66,13 @@ class Experiment(Settings):
     team_reward: Mapping[str, str] = field(default_factory=dict)
     """Teams by pattern of agents' names: sum or mean, which each agent of the team learns from in
     place of its reward. Reported returns are of the agents' rewards."""
+    teacher: str | Fixed | tuple[str | Fixed, ...] = ()
+    """A run of which the policies are imitated: RUN_DIR[:V], where V is a version or best. Several
+    are chosen by `teacher_key`."""
+    teacher_key: str = ""
+    """The key of an integer in a Dict observation: the number of the teacher, from 0."""
+    init_from: str | Fixed | None = None
+    """A run of which parameters that fit are the first ones: RUN_DIR[:V]."""
     self_play: SelfPlay | None = None
     """Matches with past versions of the policies, and ratings of them; by default none."""
     evaluation: Evaluation | None = None
@@ -138,6 +147,8 @@ class Experiment(Settings):
     def settled_algorithm(self) -> Algorithm:
         """The algorithm, with numbers for the settings that are left to it."""
         algorithm = self.algorithm.settled(self.num_envs)
+        if self.teacher and isinstance(algorithm, Imitating):
+            algorithm = algorithm.with_teacher()
         if not is_atari(self.env_id):
             return algorithm
         rewards = REWARDS if algorithm.rewards == "usual" else algorithm.rewards
@@ -155,7 +166,7 @@ class Experiment(Settings):
         Raises:
             PlanError: If the loop is none that can be run.
         """
-        return trace(self.algorithm)
+        return trace(self.settled_algorithm)
 
     @property
     def action_repeat(self) -> int:
@@ -208,6 +219,8 @@ class Experiment(Settings):
         good = isinstance(self.team_reward, Mapping)
         good = good and {*self.team_reward.values()} <= {"sum", "mean"}
         expect(good, "team_reward", self.team_reward, 'sum or mean by pattern, {"hider*": "sum"}')
+        expect_sources(self.sources)
+        expect_teacher(self.teacher, self.teacher_key, self.algorithm, asked=self.taught)
         if self.self_play is not None:
             good = isinstance(self.self_play, SelfPlay)
             expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
@@ -237,6 +250,11 @@ class Experiment(Settings):
         return {pattern: p for pattern, p in self.policies.items() if isinstance(p, Fixed)}
 
     @property
+    def sources(self) -> dict[str, Fixed]:
+        """All policies of other runs, by the names of their copies in the run's folder."""
+        return sources_of(self.policies, self.teacher, self.init_from)
+
+    @property
     def without_hooks(self) -> Experiment:
         """The experiment without the functions that only the process which leads the run needs."""
         return replace(self, **dict.fromkeys(HOOKS.values()))
@@ -248,7 +266,7 @@ class Experiment(Settings):
         good = isinstance(plan, Plan)
         expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
         check(self.graph, plan)
-        self.algorithm.expect_fit(self.graph)
+        self.settled_algorithm.expect_fit(self.graph)
         if self.self_play is not None and self.graph.learns > 1:
             raise PlanError(
                 f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
@@ -340,7 +358,7 @@ def load_experiment(
         overrides: Arguments such as `--num-envs 32 --algorithm.learning-rate 3e-4`.
         source: Read in place of the target's file (a run's own copy of it).
         directory: For imports, in place of the target's own.
-        fixed: The fixed policies by pattern, of a run that has begun: it goes on with the same.
+        fixed: The `sources` of a run that has begun: it goes on with the same.
         usual_plan: The plan of a run that has begun, where it names none: processes and machines
             that go on with it may have other devices.
         flags: Options of the command that takes the overrides, for hints at a wrong one.
@@ -385,14 +403,13 @@ def _settled(experiment: Experiment, fixed: Mapping[str, Any]) -> Experiment:
     """The experiment, once it is validated, with all settled but a plan that is auto."""
     experiment.validate()
     plan = "auto" if experiment.plan == "auto" else experiment.settled_plan
-    policies = pinned_policies(experiment.policies, fixed)
     algorithm = experiment.settled_algorithm
-    return replace(experiment, plan=plan, algorithm=algorithm, policies=policies)
+    return pinned(replace(experiment, plan=plan, algorithm=algorithm), fixed)
 
 
 def with_overrides(resolved: Resolved, overrides: Sequence[str]) -> Resolved:
     """The same experiment with other overrides than it was loaded with."""
-    fixed = resolved.experiment.fixed
+    fixed = resolved.experiment.sources
     if resolved.target:
         places = {"source": resolved.source, "directory": resolved.directory}
         return load_experiment(resolved.target, overrides, fixed=fixed, **places)

@@ -1,4 +1,4 @@
-"""Fixed policies: agents that the policy of another run plays, which learns no more.
+"""Policies of other runs, which learn no more: they play agents, teach, or give first parameters.
 
     experiment = Experiment(..., policies={"seeker*": Fixed("runs/seekers"), "hider*": "hiders"})
 
@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from srl.core.errors import UserError, expect
+from srl.core.field_types import FromText
 from srl.core.settings import Settings
 from srl.record.array_file import SUFFIX, Unreadable, read_header
 from srl.record.checkpoint import BEST, Checkpoints
@@ -35,8 +36,11 @@ _NEEDED, _IF_THERE = ("config.json", "specs.json"), ("experiment.py",)
 
 
 @dataclass(frozen=True)
-class Fixed(Settings):
+class Fixed(FromText, Settings):
     """A policy of another run, which does not learn."""
+
+    metavar: ClassVar[str] = "RUN_DIR[:V]"
+    expected: ClassVar[str] = "the folder of a run, perhaps with a version, such as runs/large:best"
 
     run: str | Path
     """The folder of the other run, or a folder of runs, for the newest with a checkpoint."""
@@ -50,6 +54,19 @@ class Fixed(Settings):
     srl does not ship the run's algorithm or networks."""
     copy: Path | None = field(default=None, init=False, repr=False, compare=False)
     """The folder of a run's copy of the other run's files, once it has begun."""
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Gives the policy of RUN_DIR[:V]; V is a number, latest or best."""
+        before, _, version = text.rpartition(":")
+        if not before or Path(text).is_dir():
+            return cls(text)
+        if version in (LATEST, BEST):
+            return cls(before, version)
+        return cls(before, int(version)) if version.isdecimal() else cls(text)
+
+    def __str__(self) -> str:
+        return f"{self.run}:{self.version}"
 
     def validate(self, name: str) -> None:
         """Raises UserError where a setting is not what is expected.
@@ -76,7 +93,7 @@ class Fixed(Settings):
         """
         self.validate(name)
         given = self
-        if isinstance(recorded, Fixed) and self._may_be(recorded):
+        if isinstance(recorded, Fixed) and self.may_be(recorded):
             given = recorded
         elif isinstance(recorded, Fixed) and self.weights == recorded.weights:
             given = replace(self, weights="")  # those of the version that it had before
@@ -165,7 +182,7 @@ class Fixed(Settings):
         object.__setattr__(given, "copy", copy)
         return given
 
-    def _may_be(self, recorded: Fixed) -> bool:
+    def may_be(self, recorded: Fixed) -> bool:
         """Tells if this could have given the recorded value.
 
         That run may be one of several in this folder. Where a path leads to no run, as it may from
@@ -242,26 +259,6 @@ def expect_policies(policies: Any) -> None:
             f"policies: those of {', '.join(policies)} are fixed, so that none is left to train; "
             'name one that learns, such as {"hider*": "hiders"}'
         )
-
-
-def pinned_policies(
-    policies: Mapping[str, str | Fixed], recorded: Mapping[str, Any]
-) -> dict[str, str | Fixed]:
-    """Gives an experiment's policies with each fixed one as `Fixed.pinned` gives it.
-
-    Args:
-        policies: By pattern of agents' names.
-        recorded: The same, as they were when the run began; empty of a new one.
-
-    Raises:
-        UserError: As `Fixed.pinned`.
-    """
-    return {
-        pattern: policy.pinned(f"policies[{pattern!r}]", recorded.get(pattern))
-        if isinstance(policy, Fixed)
-        else policy
-        for pattern, policy in policies.items()
-    }
 
 
 def first_fitting(patterns: Mapping[str, Any], agent: str) -> str | None:

@@ -15,7 +15,7 @@ from srl.algorithms import ALGORITHMS, Algorithm
 from srl.core.backends import backend_of
 from srl.core.console.arguments import wrapped
 from srl.core.errors import UserError, nearest
-from srl.core.field_types import item_count, item_type, read, text_types
+from srl.core.field_types import FromText, item_count, item_type, read, text_types
 from srl.core.other_names import unknown_option
 from srl.core.schedule import Schedule
 from srl.dataflow.plan import Plan
@@ -279,14 +279,19 @@ def _is_nested(item: Any) -> bool:
     return dataclasses.is_dataclass(item) or (isinstance(item, Mapping) and bool(item))
 
 
+def _is_text(annotation: Any, item: Any) -> bool:
+    """Tells if a nested value is one text where its field is annotated so."""
+    return isinstance(item, FromText) and type(item) in get_args(annotation)
+
+
 def _options(value: Any, outer: Path = ()) -> Iterator[Option]:
     """The options that set the fields of a value and of the values in it."""
     annotations = _annotations(type(value))
     for name, item in _items(value):
-        if _is_nested(item):
+        annotation = annotations.get(name, type(item))
+        if _is_nested(item) and not _is_text(annotation, item):
             yield from _options(item, (*outer, name))
             continue
-        annotation = annotations.get(name, type(item))
         if isinstance(item, NamedEnv) or item_type(annotation) or text_types(annotation):
             if not callable(item) or isinstance(item, NamedEnv):
                 yield Option((*outer, name), annotation, item)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import EnumMeta
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-from srl.core.schedule import Schedule
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 
 def whole_number(text: str) -> int:
@@ -36,6 +35,20 @@ class TextType:
     """The name of such a value in an error."""
 
 
+class FromText(ABC):
+    """Base of the values that one text stands for on the command line."""
+
+    metavar: ClassVar[str]
+    """The value's name in a list of options."""
+    expected: ClassVar[str]
+    """The value's name in an error."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, text: str) -> Self:
+        """Gives the value of a text; raises ValueError for a text that stands for none."""
+
+
 def _chosen(values: dict[str, Any]) -> TextType:
     names = list(values)
     return TextType(values.__getitem__, f"{{{','.join(names)}}}", ", ".join(names))
@@ -52,9 +65,6 @@ _TYPES = {
         lambda text: {"true": True, "false": False}[text.lower()], "BOOL", "true, false"
     ),
     Path: TextType(Path, "PATH", "a path"),
-    Schedule: TextType(
-        Schedule.read, "SCHEDULE", "a schedule, such as 3e-4/0 or 0:3e-4/0.5:1e-4/1:0"
-    ),
     str: TextType(str, "STR", "text"),
 }
 
@@ -71,6 +81,8 @@ def text_types(annotation: Any) -> list[TextType]:
         return [_chosen({str(argument): argument for argument in arguments})]
     if isinstance(annotation, EnumMeta):
         return [_chosen(dict(annotation.__members__))]
+    if isinstance(annotation, type) and issubclass(annotation, FromText):
+        return [TextType(annotation.read, annotation.metavar, annotation.expected)]
     return [_TYPES[annotation]] if annotation in _TYPES else []
 
 

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from srl.core.errors import RunError, UserError, expect_number, range_text
+from srl.core.field_types import FromText
 from srl.core.settings import Settings
 
 _CHECKED = 100
@@ -21,11 +22,14 @@ _CHECKED = 100
 
 
 @dataclass(frozen=True)
-class Schedule(Settings):
+class Schedule(FromText, Settings):
     """A setting's value by the progress of a run, from 0 at its start to 1 at its end.
 
     Progress is the share of the run's updates that are done. All of an update has one value.
     """
+
+    metavar: ClassVar[str] = "SCHEDULE"
+    expected: ClassVar[str] = "a schedule, such as 3e-4/0 or 0:3e-4/0.5:1e-4/1:0"
 
     points: tuple[tuple[float, float], ...] = ()
     """Progress and value, in the order of progress; values between two are on the line through

@@ -68,7 +68,7 @@ class Decision(NamedTuple):
     """The answer of a policy to observations, one row for each slot."""
 
     action: Tree  # [B, ...]
-    log_prob: Array  # float32 [B]
+    log_prob: Array  # float32 [B]; inf where the action is left to a teacher
     memory: Tree  # [B, ...]; () for a policy without memory
     advice: Tree = ()  # [B, ...], of a teacher where there is one
 
@@ -87,7 +87,7 @@ class Unroll(NamedTuple):
     terminated: Array  # bool [T + 1, B]
     truncated: Array  # bool [T + 1, B]
     action: Tree  # [T, B, ...]
-    log_prob: Array  # float32 [T, B], of the policy that acted
+    log_prob: Array  # float32 [T, B], of the policy that acted; inf where a teacher did
     memory: Tree  # [T / chunk, B, ...], before the first row of each chunk; () without memory
     version: Array  # int32 [T, G, 2], the (epoch, n) of the policy that acted in each of G groups
     slot: Array  # int32 [B], the columns' numbers in the run: the slots', where staleness is 0
@@ -99,6 +99,7 @@ class Policy(NamedTuple):
 
     params: Tree
     normalizer: Tree  # observation statistics; () without normalisation
+    settings: Tree = ()  # adjustable settings that acting needs, float32 [] by name
 
 
 Metrics = Mapping[str, Any]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from srl.config.experiment import Experiment
+from srl.config.fixed import Fixed
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.tree import map_tree
@@ -53,6 +54,11 @@ class Fused(Training):
         """Runs the program once."""
         with program_device(self.experiment.env):
             return super().update()
+
+    def begin_from(self, source: Fixed) -> list[str]:
+        """Begins with the parameters of another run."""
+        with program_device(self.experiment.env):
+            return super().begin_from(source)
 
     def restore(self, tree: Tree) -> None:
         """Goes on from a saved state, of whichever plan."""

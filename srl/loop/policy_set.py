@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,13 +12,18 @@ import numpy as np
 
 from srl.algorithms import Algorithm
 from srl.algorithms.algorithm import Instance, State, Total, learn
+from srl.algorithms.imitation import ACTION, with_teachers
 from srl.algorithms.preprocessing import bound
 from srl.config.fixed import Fixed, first_fitting
+from srl.config.sources import teachers_of
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
+from srl.core.tree import Leaves, leaves_of
 from srl.core.types import Array, Decision, Policy, Specs, Tree, Unroll
 from srl.loop.acting.fixed_acting import FixedActing
+from srl.loop.acting.teaching import Teaching
 from srl.loop.opponents import OpponentActing, Slots, opponent_acting
+from srl.loop.team_rewards import TeamRewards, shared, team_rewards
 
 if TYPE_CHECKING:
     from srl.config.experiment import Experiment
@@ -67,25 +72,6 @@ def assign(patterns: Mapping[str, str | Fixed], agents: tuple[str, ...]) -> Assi
     return Assigned(*({name: tuple(own) for name, own in m.items()} for m in members))
 
 
-def team_rewards(
-    forms: Mapping[str, str], agents: tuple[str, ...]
-) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Gives the agents that share their rewards, and the form; the first fitting pattern counts.
-
-    Raises:
-        UserError: If a pattern fits no agent.
-    """
-    fitting = [first_fitting(forms, agent) for agent in agents]
-    teams = {p: tuple(i for i, fit in enumerate(fitting) if fit == p) for p in forms}
-    for pattern, members in teams.items():
-        if not members:
-            raise UserError(
-                f"team_reward[{pattern!r}] is for no agent: the pattern fits none of "
-                f"{list(agents)} that an earlier one does not fit"
-            )
-    return tuple((members, forms[pattern]) for pattern, members in teams.items())
-
-
 @dataclass(frozen=True)
 class PolicySet:
     """The policies of one environment. Functions here are pure; slots are [B] = [N * A]."""
@@ -94,7 +80,7 @@ class PolicySet:
     members: Mapping[str, tuple[int, ...]]
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
-    team_rewards: tuple[tuple[tuple[int, ...], str], ...] = ()
+    team_rewards: TeamRewards = ()
     """The agents that share their rewards, and the form of it: the sum or the mean."""
     taught: bool = False
     """True if a decision holds a teacher's advice, as where `act` and `teach` are one call."""
@@ -106,6 +92,8 @@ class PolicySet:
     belongs to the present policies, and `opponents`, which holds what belongs to the others.
     Elsewhere both are what `policies` would hold.
     """
+    teaching: Teaching | None = None
+    """The teachers that the experiment names."""
 
     @staticmethod
     def of(
@@ -146,9 +134,15 @@ class PolicySet:
         experiment: Experiment, specs: Specs, updates: int | None = None
     ) -> PolicySet:
         """The policies that an experiment learns; `updates` as for `of`."""
-        parts = experiment.policies, specs, updates, experiment.num_envs
+        algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
+        parts = experiment.policies, specs, updates, num_envs
         others = {"team_reward": experiment.team_reward, "taught": experiment.taught}
-        return PolicySet.of(experiment.settled_algorithm, *parts, **others)
+        made = PolicySet.of(algorithm, *parts, **others)
+        if not experiment.teacher:
+            return made
+        teachers, key = teachers_of(experiment.teacher), experiment.teacher_key
+        trained = next(iter(made.instances.values()))
+        return replace(made, teaching=Teaching(specs, teachers, key, trained))
 
     def with_opponents(self, experiment: Experiment, num_groups: int) -> PolicySet:
         """Gives the same policies, with past versions of them as the experiment asks for.
@@ -164,21 +158,20 @@ class PolicySet:
             return self
         parts = self.specs.agents, self.members, self.instances
         changed = replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
-        changed._expect_whole_teams()
-        return changed
+        return changed._with_whole_teams()
 
-    def _expect_whole_teams(self) -> None:
-        """Raises UserError where a past version would play some of a team that is mixed."""
+    def _with_whole_teams(self) -> PolicySet:
+        """Gives the same; raises UserError where past versions would play a part of a team."""
         agents = len(self.specs.agents)
         for name, own in self._slots.items():
-            present = {env: sum(s // agents == env for s in own) for env in range(self.period)}
-            cut = any(count % len(self.members[name]) for count in present.values())
+            counts = np.bincount(np.array(own) // agents)
+            cut = (counts % len(self.members[name])).any()
             if cut and getattr(self.instances[name].config, "mixer", None) is not None:
                 raise UserError(
                     f"policy {name!r} has a mixer, which joins all its agents, and past versions "
-                    "play one side of them: give each side a policy, or leave self_play or the "
-                    "mixer out"
+                    "play one side of them: give each side a policy, or leave one of the two out"
                 )
+        return self
 
     @property
     def period(self) -> int:
@@ -342,7 +335,7 @@ class PolicySet:
             following = {"policies": following, "opponents": past_memory}
         joined = self._joined([(own, made._replace(memory=())) for own, made in decisions])
         advice = self.teach(observation) if self.taught else ()
-        return joined._replace(memory=following, advice=advice)
+        return self.with_advice(joined._replace(memory=following), advice, jnp.where)
 
     def teach(self, observation: Tree) -> Tree:
         """Gives a teacher's advice for B slots.
@@ -353,11 +346,37 @@ class PolicySet:
         Returns:
             Arrays [B, ...], from each policy's teacher those of its slots.
         """
+        if self.teaching is not None:
+            part_of = partial(self._part, axis=0)
+            return self.teaching.advice(observation, part_of, self._joined)
         advice = [
             (self._slots[name], instance.teach(self._part(self._slots[name], observation, axis=0)))
             for name, instance in self.instances.items()
         ]
         return self._joined(advice)
+
+    def with_advice(
+        self, decision: Decision, advice: Tree, where: Callable[..., Array] = np.where
+    ) -> Decision:
+        """Gives a decision with advice, and with the teacher's actions where it left them to it.
+
+        Args:
+            decision: Of B slots. Without a log_prob, as where another worker collects, it has the
+                teacher's actions already.
+            advice: Of the same.
+            where: That of NumPy or JAX.
+        """
+        if self.mixes and advice != () and decision.log_prob is not None:
+            advised = leaves_of(advice[ACTION])
+            mixed = with_teachers(leaves_of(decision.action), decision.log_prob, advised, where)
+            decision = decision._replace(action=Leaves(decision.action).tree(mixed))
+        return decision._replace(advice=advice)
+
+    @cached_property
+    def mixes(self) -> bool:
+        """True if a teacher may act."""
+        instances = self.instances.values()
+        return self.teaching is not None and any(getattr(i, "mixes", False) for i in instances)
 
     def _numbers(self, slots: Array) -> Array:
         """Gives which of their policy's slots the run's slots are."""
@@ -432,7 +451,8 @@ class PolicySet:
         return next(iter(self.instances.values())).env_action
 
     def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
-        own, reward = self._slots[name], self._shared(unroll.reward)
+        own, agents = self._slots[name], len(self.specs.agents)
+        reward = shared(unroll.reward, self.team_rewards, agents)
         rows = unroll._replace(reward=reward, memory=(), version=(), slot=())
         rows = self._part(own, rows, axis=1)
         return rows._replace(
@@ -440,18 +460,6 @@ class PolicySet:
             version=unroll.version,
             slot=self._part(own, unroll.slot, axis=0),
         )
-
-    def _shared(self, reward: Array) -> Array:
-        """The rewards [T + 1, B], with the team's in place of those of its agents."""
-        if not self.team_rewards:
-            return reward
-        own = reward.reshape(len(reward), -1, len(self.specs.agents))
-        columns = [own[..., i] for i in range(own.shape[-1])]
-        for members, form in self.team_rewards:
-            total = jnp.sum(own[..., list(members)], axis=-1)
-            for i in members:
-                columns[i] = total / len(members) if form == "mean" else total
-        return jnp.stack(columns, axis=-1).reshape(reward.shape)
 
     def _part(self, own: tuple[int, ...], tree: Tree, axis: int) -> Tree:
         """The rows of some slots of each period, along `axis`."""

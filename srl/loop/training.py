@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from srl.config.experiment import Experiment
+from srl.config.fixed import Fixed
 from srl.core.errors import RunError
 from srl.core.types import Tree
 from srl.loop.busy_time import SecondsByKind
@@ -159,6 +160,10 @@ class Training:
                 for name, state in self.learner.states.items()
             }
         }
+
+    def begin_from(self, source: Fixed) -> list[str]:
+        """Begins with the parameters of another run; see `Learner.begin_from`."""
+        return self.learner.begin_from(source)
 
     def restore(self, tree: Tree) -> None:
         """Goes on from a saved state, of whichever plan."""

@@ -76,7 +76,7 @@ def share(
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
             made = RunFolder(Path(name, "shared"))
             made.path.mkdir()
-            _copy_what_acts(folder, made, shared)
+            copy_what_acts(folder, made, shared)
             missing = _film(resolved.experiment, made, seed, not sampled) + _write_graphs(made)
             (made.path / "results.json").write_text(json.dumps({**found, "run": folder.path.name}))
             text = card(output.name, resolved.experiment, found, read_specs(made), made.path)
@@ -87,7 +87,7 @@ def share(
     return missing
 
 
-def _copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> None:
+def copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> None:
     """Copies the parts of a run that its policies need, without paths of this machine."""
     config = read_config(folder)
     if config["source"]:
@@ -96,8 +96,10 @@ def _copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> N
         name = target.rpartition(".py:")[2] if ".py:" in target else "experiment"
         config |= {"source": source, "target": f"{source}:{name}"}
     config["directory"] = "."
-    for policy in config["experiment"]["policies"].values():
-        if isinstance(policy, dict):  # a fixed one, which is not shared
+    values = config["experiment"]
+    others = *values["policies"].values(), *(values.get("teacher") or ()), values.get("init_from")
+    for policy in others:
+        if isinstance(policy, dict):  # of another run, which is not shared
             policy["run"] = Path(policy["run"]).name
     made.config.write_text(json.dumps(unsigned(config), indent=2) + "\n")
     shutil.copyfile(folder.specs, made.specs)

@@ -74,11 +74,11 @@ class RunFolder:
 
     @property
     def fixed(self) -> Path:
-        """Copies of what fixed policies need of other runs, once there are any."""
+        """Copies of what is needed of other runs, once there are any."""
         return self.path / "fixed"
 
     def fixed_copy(self, pattern: str) -> Path:
-        """The copy for the fixed policy of the agents that fit a pattern; a run's folder, too."""
+        """The copy of a policy of another run, by its name in `sources`; a run's folder, too."""
         return self.fixed / quote(pattern, safe="").replace(".", "%2E")
 
     def film(self, env_steps: int) -> Path:

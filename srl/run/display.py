@@ -90,8 +90,9 @@ class Display:
                 "workers", f"{each:,} of {experiment.workers:,}, one for each environment{group}"
             )
         self._line("algorithm", type(experiment.algorithm).__name__)
-        for pattern, fixed in experiment.fixed.items():
-            self._line("fixed", f"{pattern}: version {fixed.version} of {fixed.run}")
+        for name, source in experiment.sources.items():
+            head, of = ("fixed", f"{name}: ") if name in experiment.fixed else (name, "")
+            self._line(head, f"{of}version {source.version} of {source.run}")
         self._line("budget", f"{_budget(experiment)}, seed {experiment.seed}")
         warm_up = getattr(experiment.algorithm, "warm_up", 0)
         if experiment.updates is None and experiment.env_steps <= warm_up:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srl.config.fixed import Fixed, pinned_policies
+from srl.config.sources import pinned, plays, sources_of, with_sources
 from srl.core.config_values import (
     Import,
     config_values,
@@ -177,7 +177,7 @@ def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Reso
 
     importer = settings_importer(folder)
     values, fixed = config["experiment"], recorded_fixed(folder, config)
-    for policy in fixed.values():
+    for policy in (policy for name, policy in fixed.items() if plays(name)):
         other = RunFolder(policy.folder)
         recorded_algorithm(other, read_config(other), trusted=False)
     env = made_from(values.get("env"), import_module=importer)
@@ -197,7 +197,7 @@ def _made_again(
     Args:
         values: As `config_values` gives them.
         directory: For imports; None adds none to what can be imported, and takes no hooks.
-        fixed: The fixed policies by pattern, of a run that has begun: it goes on with the same.
+        fixed: The experiment's `sources`, of a run that has begun: it goes on with the same.
         import_module: Gives the modules that the values name.
 
     Raises:
@@ -214,8 +214,7 @@ def _made_again(
         raise UserError(f"the values of an experiment make {made!r}")
     experiment = dataclasses.replace(made, **hooks)
     experiment.validate()
-    policies = pinned_policies(experiment.policies, fixed or experiment.fixed)
-    experiment = dataclasses.replace(experiment, policies=policies)
+    experiment = pinned(experiment, fixed or experiment.sources)
     return Resolved(experiment, "", (), None, directory or Path.cwd())
 
 
@@ -226,34 +225,27 @@ def _hook(path: Any) -> Any:
 
 
 def recorded_fixed(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fixed policies that a run's configuration records, by pattern, read from its copies."""
-    policies = made_from(
-        config["experiment"].get("policies") or {}, import_module=settings_importer(folder)
-    )
+    """The policies of other runs that a run's configuration records, read from its copies."""
+    settings = [config["experiment"].get(name) for name in ("policies", "teacher", "init_from")]
+    policies, *others = made_from(settings, import_module=settings_importer(folder))
     return {
-        pattern: policy.read_in(folder.fixed_copy(pattern))
-        for pattern, policy in policies.items()
-        if isinstance(policy, Fixed)
+        name: policy.read_in(folder.fixed_copy(name))
+        for name, policy in sources_of(policies or {}, *others).items()
     }
 
 
 def copy_fixed(folder: RunFolder, resolved: Resolved) -> Resolved:
-    """Copies what is needed of other runs whose policies play; gives the same with the copies read.
+    """Copies what is needed of other runs; gives the same with the copies read.
 
     Raises:
         UserError: As `Fixed.copied`.
     """
     experiment = resolved.experiment
-    copies = {
-        pattern: policy.copied(folder.fixed_copy(pattern))
-        for pattern, policy in experiment.fixed.items()
-    }
-    if not copies:
+    sources = experiment.sources
+    if not sources:
         return resolved
-    policies = {**experiment.policies, **copies}
-    return dataclasses.replace(
-        resolved, experiment=dataclasses.replace(experiment, policies=policies)
-    )
+    copies = {name: policy.copied(folder.fixed_copy(name)) for name, policy in sources.items()}
+    return dataclasses.replace(resolved, experiment=with_sources(experiment, copies))
 
 
 def recorded_experiment(folder: Path) -> Experiment:

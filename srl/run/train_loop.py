@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from srl.config.experiment import Experiment
+from srl.config.sources import INIT_FROM
 from srl.core.errors import Unwritable
 from srl.loop.learning.progress import Progress
 from srl.loop.stage import Stage
@@ -125,8 +126,8 @@ class Run:
         size = trainer.learner.replay_bytes if experiment.algorithm.saves_replay else 0
         if self._kept and (warning := self.checkpoints.expect_room(state, size)):
             self.show.say(warning)
-        if resume:
-            self._restore()
+        if not (resume and self._restore()):
+            self._begin()
         if self._kept:
             specs = trainer.learner.policy_set.specs
             write_specs(RunFolder(self.folder), specs)
@@ -151,10 +152,19 @@ class Run:
         code = FAILED if kind else DONE if self.finished else INTERRUPTED
         self._trackers.end(code, self.progress.env_steps, lambda: self.trainer.alive())
 
-    def _restore(self) -> None:
+    def _begin(self) -> None:
+        """Takes the first parameters from another run, where the experiment names one."""
+        source = self.experiment.sources.get(INIT_FROM)
+        if source is not None:
+            report = self.trainer.begin_from(source)
+            for line in report if self._kept else ():
+                self.show.say(line)
+
+    def _restore(self) -> bool:
+        """Goes on from the newest checkpoint; False if there is none."""
         if self.checkpoints.latest() is None:
             self.show.say("there is no checkpoint yet; the run starts from the beginning")
-            return
+            return False
         trainer, checkpoints = self.trainer, self.checkpoints
         learner = trainer.learner
         tree, damaged = checkpoints.restore_newest(trainer.state(), lambda: trainer.alive())
@@ -180,6 +190,7 @@ class Run:
                 "the environments cannot be restored: their episodes start anew, so the run will "
                 "differ from one that was never stopped"
             )
+        return True
 
     def loop(self) -> None:
         """Trains until the budget is used up or a stop is requested; then saves.

@@ -9,6 +9,7 @@ from pages import PAGES, ROOT, command_lines, inline_commands, name_of
 
 from srl.api.cli import COMMANDS
 from srl.config.experiment import load_experiment
+from srl.config.fixed import Fixed
 from srl.core.console.arguments import Arguments
 from srl.core.errors import UserError
 from srl.extras.sweep.space import searched_setting, split_searched
@@ -49,6 +50,7 @@ def parsers_alone(monkeypatch):
 
         return parse
 
+    monkeypatch.setattr(Fixed, "pinned", lambda policy, *_: policy)  # runs that readers will have
     for name in ("parse_args", "parse_target", "parse_known_args"):
         monkeypatch.setattr(Arguments, name, ending(getattr(Arguments, name)))
 

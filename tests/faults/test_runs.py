@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import sys
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from real_runs import GROUPS, STEPS_OF_UPDATE, Delays, RealRun, Trouble, holdings
+from small_runs import CARTPOLE, resolved, save
 
 TAUGHT = Path(__file__).parents[1] / "loop" / "drawn.py"
 NATIVE = repr("native:CartPole-v1")
@@ -72,9 +72,10 @@ def test_a_run_survives_fifty_faults(tmp_path):
 
 
 def test_a_killed_teacher_is_started_again_and_the_run_goes_on(tmp_path):
-    file = shutil.copy(TAUGHT, tmp_path / "experiment.py")
+    teacher, file = save(resolved(CARTPOLE), tmp_path / "teacher").path, tmp_path / "experiment.py"
+    file.write_text(TAUGHT.read_text().replace("TEACHER", str(teacher)))
     command = ["run", f"{file}:teacher_inline", "--run-dir", f"{tmp_path}/run"]
-    words = ["--algorithm.taught", 0.5, "--updates", 10**6, "--report-every", 1]
+    words = ["--updates", 10**6, "--report-every", 1]
     with RealRun(tmp_path, *words, command=command) as run:
         run.wait(lambda: run.updates >= 1)
         os.kill(run.workers()["teacher-0"], signal.SIGKILL)

@@ -6,6 +6,7 @@ from srl import Experiment, Fragment, Plan
 from srl.algorithms import DQN, PPO
 from srl.algorithms.ppo import PPOInstance
 from srl.core.lazy import jnp
+from srl.core.schedule import Schedule
 from srl.networks import MLP
 
 
@@ -114,12 +115,23 @@ with_replay = replace(
 )
 
 
+TAUGHT = PPO(
+    network=MLP(width=8),
+    unroll_length=8,
+    epochs=1,
+    minibatches=2,
+    imitation_cost=Schedule.linear(1.0, 0.0),
+    policy_cost=Schedule.linear(0.0, 1.0),
+    teacher_share=Schedule.linear(0.7, 0.1),
+)
+
+
 def placed(**fragments):
-    """The experiment with a teacher, under a plan of these nodes by fragment."""
+    """An experiment with the policy of another run for a teacher, under a plan of these nodes."""
     plan = Plan(
         "placed", {name: Fragment(tuple(nodes.split())) for name, nodes in fragments.items()}
     )
-    return replace(experiment, algorithm=replace(experiment.algorithm, taught=0.5), plan=plan)
+    return replace(experiment, algorithm=TAUGHT, teacher="TEACHER", plan=plan)
 
 
 # The ways to place a teacher apart from `act`, each named after the fragment that teaches.

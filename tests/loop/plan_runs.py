@@ -6,15 +6,19 @@ import atexit
 import functools
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from small_runs import CARTPOLE, save
 
-from srl.config.experiment import Resolved, load_experiment
+from srl.algorithms import PPO
+from srl.config.experiment import Resolved, load_experiment, resolved_value
 from srl.core.tree import leaves_of
 from srl.launch.local import train
 from srl.launch.processes import train_in_processes
+from srl.networks import MLP
 from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
 from srl.streams import Transport
@@ -169,10 +173,12 @@ def loaded(folder: Path, name: str, *options: str) -> Resolved:
     text = FILES[file]
     if "SOURCE" in text:
         text = text.replace("SOURCE", _source())
+    if "TEACHER" in text:
+        text = text.replace("TEACHER", _teacher())
     (folder / "experiment.py").write_text(text)
     for module in MODULES:
         shutil.copy(module, folder)
-    plan = () if options and options[0].startswith("--") else ("--plan",)
+    plan = () if not options or options[0].startswith("--") else ("--plan",)
     return load_experiment(f"{folder}/experiment.py{colon}{part}", [*plan, *options])
 
 
@@ -184,6 +190,15 @@ def _source() -> str:
         trained(made, "game with memory", *PLAIN)
         _MADE.append(f"{made}/run")
     return _MADE[0]
+
+
+@functools.cache
+def _teacher() -> str:
+    """The folder of a run whose policy teaches, larger than those that it teaches."""
+    made = Path(tempfile.mkdtemp(prefix="teacher-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    experiment = replace(CARTPOLE, algorithm=PPO(network=MLP(width=16)))
+    return str(save(resolved_value(experiment), made / "run").path)
 
 
 def trained(
@@ -204,7 +219,12 @@ def trained(
         assert train(experiment, run) == 0
     else:
         assert train_in_processes(experiment, run, transport=transport, role=role) == 0
-    checkpoints = Checkpoints(run.checkpoints)
+    return result_of(run.checkpoints)
+
+
+def result_of(folder: Path) -> Trained:
+    """What the newest checkpoint in a folder has."""
+    checkpoints = Checkpoints(folder)
     tree, _ = checkpoints.restore()
     checkpoints.close()
     parts = leaves_of({name: state["params"] for name, state in tree["learners"].items()})

@@ -8,7 +8,7 @@ worker that acts, so none cross a stream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ class FixedActing:
         """The agents with their policies, which are read when they are first asked for."""
         parts = tuple(part for pattern in self.members for part in self._parts_of(pattern))
         for part in parts:
-            self._expect_actions(part.instance)
+            expect_actions("policies", self.specs, self.trained, part.instance)
         return parts
 
     def present_slots(self, members: tuple[int, ...]) -> tuple[int, ...]:
@@ -100,32 +100,10 @@ class FixedActing:
             decisions.append((part.members, decision))
         return decisions, tuple(following)
 
-    def _expect_actions(self, instance: Instance) -> None:
-        """Raises UserError unless a fixed policy counts actions as the trained one does.
-
-        The trained one's `env_action` is asked for those of all slots.
-        """
-
-        def probes(leaf: Space) -> np.ndarray:
-            numbers = np.zeros(5, np.int32)
-            if isinstance(leaf, spaces.Box):
-                numbers = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
-            return np.multiply.outer(numbers, np.ones(leaf.shape or (), numbers.dtype))
-
-        probe = map_tree(probes, space_tree(self.specs.action))
-        own, other = (leaves_of(i.env_action(probe)) for i in (self.trained, instance))
-        if not all(np.allclose(a, b, atol=1e-6) for a, b in zip(own, other, strict=True)):
-            raise UserError(
-                f"policies: {type(instance.config).__name__}, by which a fixed policy was "
-                f"trained, counts actions otherwise than {type(self.trained.config).__name__}; "
-                "train with the same algorithm"
-            )
-
     def _parts_of(self, pattern: str) -> Iterator[FixedPart]:
         """Reads what plays the agents of a pattern: perhaps several policies of the other run."""
         fixed, name = self.fixed[pattern], f"policies[{pattern!r}]"
-        folder = RunFolder(fixed.folder)
-        config, theirs = read_config(folder), read_specs(folder)
+        theirs = read_specs(RunFolder(fixed.folder))
         named = {"actions": "action", "observations": "observation"}
         differing = [
             word
@@ -138,24 +116,69 @@ class FixedActing:
                 f"from this run's in its {' and '.join(differing)}; choose a run on the same "
                 "environment with the same options"
             )
-        patterns, num_envs = (config["experiment"][key] for key in ("policies", "num_envs"))
-        algorithm = recorded_algorithm(folder, config, trusted=True)  # by who opened the run
-        there = [patterns.get(first_fitting(patterns, agent)) for agent in theirs.agents]
-        instances = {
-            policy: bound(
-                algorithm, theirs, 1, num_envs, [i for i, x in enumerate(there) if x == policy]
-            )
-            for policy in patterns.values()
-            if isinstance(policy, str)
-        }
-        members: dict[str, list[int]] = {}
-        for index in self.members[pattern]:
-            policy = _named(patterns, self.specs.agents[index], f"{name}: {fixed.run}")
-            members.setdefault(policy, []).append(index)
-        for policy, own in members.items():
-            yield FixedPart(
-                tuple(own), instances[policy], read_policy(fixed.file, policy, instances)
-            )
+        return parts_of(name, fixed, self.specs, self.members[pattern])
+
+
+def parts_of(
+    name: str, fixed: Fixed, specs: Specs, members: tuple[int, ...]
+) -> Iterator[FixedPart]:
+    """Reads the policies of another run that play some agents: perhaps several.
+
+    Args:
+        name: Of the setting that holds it.
+        fixed: The version of the other run.
+        specs: Of the environments that are played in, with the observations that the other run has.
+        members: The agents' indices.
+
+    Raises:
+        UserError: If it has no policy of its own for one of them.
+    """
+    folder = RunFolder(fixed.folder)
+    config = read_config(folder)
+    patterns, num_envs = (config["experiment"][key] for key in ("policies", "num_envs"))
+    algorithm = recorded_algorithm(folder, config, trusted=True)  # by who opened the run
+    agents = read_specs(folder).agents
+    there = replace(specs, agents=agents, agent_spaces=())
+    playing = [patterns.get(first_fitting(patterns, agent)) for agent in agents]
+    instances = {
+        policy: bound(
+            algorithm, there, 1, num_envs, [i for i, x in enumerate(playing) if x == policy]
+        )
+        for policy in patterns.values()
+        if isinstance(policy, str)
+    }
+    of_policy: dict[str, list[int]] = {}
+    for index in members:
+        policy = _named(patterns, specs.agents[index], f"{name}: {fixed.run}")
+        of_policy.setdefault(policy, []).append(index)
+    for policy, own in of_policy.items():
+        yield FixedPart(tuple(own), instances[policy], read_policy(fixed.file, policy, instances))
+
+
+def expect_actions(name: str, specs: Specs, trained: Instance, other: Instance) -> None:
+    """Raises UserError unless a policy of another run counts actions as the trained one does.
+
+    Args:
+        name: Of the setting that holds the other.
+        specs: Of the environments that are played in.
+        trained: A policy of this run; it is asked for the actions of all slots.
+        other: The other.
+    """
+
+    def probes(leaf: Space) -> np.ndarray:
+        numbers = np.zeros(5, np.int32)
+        if isinstance(leaf, spaces.Box):
+            numbers = np.linspace(-2.0, 2.0, 5, dtype=np.float32)
+        return np.multiply.outer(numbers, np.ones(leaf.shape or (), numbers.dtype))
+
+    probe = map_tree(probes, space_tree(specs.action))
+    own, theirs = (leaves_of(i.env_action(probe)) for i in (trained, other))
+    if not all(np.allclose(a, b, atol=1e-6) for a, b in zip(own, theirs, strict=True)):
+        raise UserError(
+            f"{name}: {type(other.config).__name__}, by which a fixed policy was trained, "
+            f"counts actions otherwise than {type(trained.config).__name__}; train with the same "
+            "algorithm"
+        )
 
 
 def _named(patterns: Mapping[str, Any], agent: str, run: str) -> str:

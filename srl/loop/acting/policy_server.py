@@ -15,6 +15,7 @@ from srl.core.tree import Leaves, copy_tree, leaves_of, map_tree
 from srl.core.types import Array, Decision, Tree
 from srl.dataflow.nodes import ANSWERING, read_by
 from srl.loop.acting.parameters import Source
+from srl.loop.acting.taught_acting import advised
 from srl.loop.binding import decision_spec, run_key
 from srl.loop.busy_time import BusyTime
 from srl.loop.devices import to_host
@@ -368,7 +369,8 @@ class PolicyServer:
         part = self._inputs.part  # memory has as many rows as its policy has slots
         for index, session in sessions.items():
             own = {name: [part(x, index) for x in leaves] for name, leaves in fields.items()}
-            own["advice"] = own["advice"] or session.advice
+            if session.advice:
+                own |= advised(self._policy_set, own, session.advice)
             for name, targets in session.replied.items():
                 for target, source in zip(targets, own[name], strict=True):
                     target[...] = source

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from srl.algorithms.imitation import with_teachers
 from srl.core.lazy import jax
 from srl.core.types import Decision, Timestep, Tree
 from srl.loop.acting.local_acting import LocalActing
@@ -21,11 +22,30 @@ def compiled_teach(policy_set: PolicySet) -> Callable[[Tree], Tree]:
     return lambda observation: fetched(teach(observation))
 
 
+def advised(
+    policy_set: PolicySet, own: dict[str, list[np.ndarray]], advice: list[np.ndarray]
+) -> dict[str, list[np.ndarray]]:
+    """Gives the fields of a decision that advice from another worker changes, as their arrays.
+
+    Args:
+        policy_set: The run's policies.
+        own: The fields of the decision.
+        advice: The arrays of the advice, of which the action's come first.
+    """
+    actions = own["action"]
+    if policy_set.mixes:
+        given = own["log_prob"][0], advice[: len(actions)]
+        actions = with_teachers(actions, *given, np.where)
+    return {"action": actions, "advice": advice}
+
+
 class TaughtHere:
     """Acting elsewhere, with the advice of a teacher in this worker."""
 
-    def __init__(self, acting: RemoteActing, teach: Callable[[Tree], Tree]) -> None:
-        self._acting, self._teach = acting, teach
+    def __init__(
+        self, acting: RemoteActing, teach: Callable[[Tree], Tree], policy_set: PolicySet
+    ) -> None:
+        self._acting, self._teach, self._policy_set = acting, teach, policy_set
         self._taught = 0.0  # seconds of the last decision
         self.begin, self.initial_memory = acting.begin, acting.initial_memory
 
@@ -35,7 +55,7 @@ class TaughtHere:
         advice = self._teach(timestep.observation)
         self._taught = time.perf_counter() - before
         decision, version = self._acting.decide(timestep, memory, clock, advice)
-        return decision._replace(advice=advice), version
+        return self._policy_set.with_advice(decision, advice), version
 
     def spent(self, seconds: float) -> dict[str, float]:
         """Divides the seconds of the last decision among activities; see `Acting`."""
@@ -45,8 +65,10 @@ class TaughtHere:
 class TaughtElsewhere:
     """Acting with the advice of a teacher at the other end of a stream."""
 
-    def __init__(self, acting: LocalActing | RemoteActing, teaching: RemoteActing) -> None:
-        self._acting, self._teaching = acting, teaching
+    def __init__(
+        self, acting: LocalActing | RemoteActing, teaching: RemoteActing, policy_set: PolicySet
+    ) -> None:
+        self._acting, self._teaching, self._policy_set = acting, teaching, policy_set
         self._waited = 0.0  # seconds of the last decision
         self.initial_memory = acting.initial_memory
 
@@ -62,7 +84,7 @@ class TaughtElsewhere:
         before = time.perf_counter()
         advised, _ = self._teaching.answer()
         self._waited = time.perf_counter() - before
-        return decision._replace(advice=advised.advice), version
+        return self._policy_set.with_advice(decision, advised.advice), version
 
     def spent(self, seconds: float) -> dict[str, float]:
         """Divides the seconds of the last decision among activities; see `Acting`."""

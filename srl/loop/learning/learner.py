@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from srl.config.experiment import Experiment
+from srl.config.fixed import Fixed
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
@@ -18,6 +19,7 @@ from srl.core.tree import map_tree
 from srl.core.types import Array, Metrics, Policy, Specs, Tree, Unroll
 from srl.loop.binding import bind_policy_set
 from srl.loop.devices import local_devices, several_devices
+from srl.loop.learning.beginning import begun_from
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
@@ -136,7 +138,18 @@ class Learner:
     def _present(self) -> Mapping[str, Policy]:
         """The policies as the states have them, in arrays of their own on the device that acts."""
         states = self.states if self.sharded is None else first_copy(self.states)
-        return jax.device_put(self.policy_set.policies(states), may_alias=False)
+        policies = self.policy_set.policies(states)
+        return jax.device_put(self._with_settings(policies), may_alias=False)
+
+    def _with_settings(self, policies: Mapping[str, Policy]) -> dict[str, Policy]:
+        """Policies with the settings that acting needs as they are in the present pass."""
+        settings = self.settings
+
+        def present(policy: Policy) -> Policy:
+            own = {name: jnp.float32(settings[name]) for name in policy.settings}
+            return policy._replace(settings=own) if own else policy
+
+        return {name: present(policy) for name, policy in policies.items()}
 
     def _operands(self, unroll: Unroll) -> tuple[Any, ...]:
         """Gives the operands of learning, all of them on the learner's devices."""
@@ -284,7 +297,7 @@ class Learner:
         self.progress.count_update(losses)
         if self._opponents is not None:
             self._opponents.advance(self.progress.updates, policies)
-        self.policies = self.policy_set.acting(policies, self.past)
+        self.policies = self.policy_set.acting(self._with_settings(policies), self.past)
 
     def histograms(self) -> dict[str, Histogram]:
         """Gives histograms of parameters, gradients and actions, each by its name in the state."""
@@ -393,12 +406,30 @@ class Learner:
         parts = [own.load(folder, files, part, n, alive) for own, part in pairs]
         self.replays = parts[0] if self.sharded is None else self.sharded.joined(parts)
 
-    def restore(self, tree: Mapping[str, Tree]) -> None:
-        """Goes on from a saved state, in the next epoch."""
+    def _take(self, learners: Mapping[str, Mapping[str, Tree]]) -> None:
+        """Takes parts of states, by policy."""
         self.states = {
-            name: state._replace(**self.placed(tree["learners"][name]))
+            name: state._replace(**self.placed(learners[name]))
             for name, state in self.states.items()
         }
+
+    def begin_from(self, source: Fixed) -> list[str]:
+        """Begins with the parameters of another run that fit; gives lines about them.
+
+        Args:
+            source: The version of the other run.
+
+        Raises:
+            UserError: As `begun_from`.
+        """
+        learners, report = begun_from(source, self._host_states())
+        self._take(jax.tree.map(np.array, learners))
+        self.policies = self.policy_set.acting(self._present(), self.past)
+        return report
+
+    def restore(self, tree: Mapping[str, Tree]) -> None:
+        """Goes on from a saved state, in the next epoch."""
+        self._take(tree["learners"])
         self.progress.restore({**tree, "losses": self.placed(tree["losses"])})
         if self._opponents is not None:
             self._opponents.restore(self.progress.updates, tree)

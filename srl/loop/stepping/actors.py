@@ -220,10 +220,10 @@ class ActorThreads:
         endpoints = self._endpoints
         if self._teach is not None:
             assert isinstance(acting, RemoteActing)
-            return TaughtHere(acting, self._teach)
+            return TaughtHere(acting, self._teach, self._policy_set)
         apart = endpoints.plan.home("teach") != endpoints.plan.home("act")
         if endpoints.experiment.taught and apart:
-            return TaughtElsewhere(acting, remote("teach", "advice"))
+            return TaughtElsewhere(acting, remote("teach", "advice"), self._policy_set)
         return acting
 
     def _show(self, group: int) -> None:
