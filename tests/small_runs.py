@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from srl import Experiment
-from srl.algorithms import PPO
+from srl.algorithms import DQN, PPO, Mixer
 from srl.config.experiment import Resolved
 from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.loop.policy_set import PolicySet
@@ -38,6 +38,17 @@ GAME = Experiment(
     env_steps=10_000,
 )
 """Two policies; perceptrons, as attention takes many times as long to compile."""
+TEAM = Experiment(
+    name="team",
+    env="jax:srl.envs.two_step:TwoStep",
+    num_envs=8,
+    algorithm=DQN(
+        network=MLP(width=8), mixer=Mixer(width=4), priorities=0.6, replay=256, warm_up=64,
+        batch_size=8, samples_per_insert=0.5,
+    ),
+    env_steps=10_000,
+)  # fmt: skip
+"""Two agents whose values are mixed, learned from a replay of four unrolls."""
 
 
 def train(trainer, updates):

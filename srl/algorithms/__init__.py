@@ -18,6 +18,7 @@ from srl.algorithms.r2d2 import R2D2
 from srl.algorithms.reppo import REPPO
 from srl.algorithms.sac import SAC
 from srl.algorithms.td3 import TD3
+from srl.algorithms.teams import Mixer
 
 ALGORITHMS: tuple[type[Algorithm], ...] = (
     *(PPO, APPO, IMPALA, REPPO),
@@ -46,5 +47,6 @@ __all__ = [
     "Hindsight",
     "Instance",
     "Mirror",
+    "Mixer",
     "State",
 ]

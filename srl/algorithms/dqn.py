@@ -16,16 +16,16 @@ from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.critics import expect_no_memory
-from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy, replay_for
-from srl.algorithms.q_network import QNetwork, epsilon, q_network
+from srl.algorithms.q_network import QNetwork, epsilon
 from srl.algorithms.replay import Replay, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
+from srl.algorithms.teams import Mixer, TeamNetwork, expect_mixable, value_network
 from srl.algorithms.uniform_replay import Sample, Sampling, expect_n_step_fits
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
-from srl.algorithms.value_heads import ValueHead, chosen
+from srl.algorithms.value_heads import ValueHead
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
@@ -90,10 +90,14 @@ class DQN(OffPolicy):
     """The step size of Adam."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
     """The largest norm of a gradient; longer ones are scaled to it."""
+    mixer: Mixer | None = None
+    """The value of a team, which its agents' values are mixed to; by default each agent learns on
+    its own."""
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        expect_mixable(self)
         expect_n_step_fits(self)
         expect_no_memory(self)
         expect_range_fits(self)
@@ -138,11 +142,11 @@ class DQNInstance(Instance):
         _ = self.actor
 
     @cached_property
-    def actor(self) -> QNetwork:
+    def actor(self) -> QNetwork | TeamNetwork:
         """The network of action values."""
         config = self.config
         head = partial(ValueHead, form=value_form(config), dueling=config.dueling)
-        return q_network(config, self.specs, self.normalizer, head)
+        return value_network(config, self.specs, self.normalizer, head)
 
     @property
     def adam(self) -> Descent:
@@ -180,7 +184,9 @@ class DQNInstance(Instance):
     def policy(self, state: DQNState) -> Policy:
         """Gives the network's parameters, epsilon, and the statistics of observations."""
         share = epsilon(self.config, state.n, self.updates, self.slots)
-        return Policy({"network": state.params, "epsilon": share}, state.observations)
+        return Policy(
+            {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
+        )
 
     def empty_replay(self, unroll: Unroll) -> Any:
         """Gives a replay of nothing for the slots of this unroll."""
@@ -199,7 +205,7 @@ class DQNInstance(Instance):
         replay = self.replay.insert(replay, unroll, state.n, priority)
         draw = state, replay, unroll.slot, total, self.config.discount
         steps, sample = self.replay.sample_transitions(*draw)
-        observations = self.normalizer.seen(state.observations, unroll, total)
+        observations = self.actor.seen(state.observations, unroll, total)
         return state, replay, Batch(steps, sample, observations)
 
     def priority(self, error: Array, valid: Array) -> Array:
@@ -214,17 +220,19 @@ class DQNInstance(Instance):
             state: The target network and the statistics of observations are used.
             steps: [S, ...].
         """
-        actor, head, statistics = self.actor, self.actor.head, state.observations
+        actor, form, statistics = self.actor, self.actor.head.form, state.observations
         last = actor.outputs(state.targets, statistics, steps.last)
         chooser = last
         if self.config.double:
             chooser = actor.outputs(jax.lax.stop_gradient(params), statistics, steps.last)
-        best = jnp.argmax(actor.mask(steps.last, head.values(chooser)), axis=-1)
-        discount = jnp.where(any_allowed(steps.last), steps.discount, 0.0)
+        best = actor.best(steps.last, chooser)
+        following = actor.joint(state.targets, statistics, steps.last, last, best)
+        discount = jnp.where(actor.can_act(steps.last), steps.discount, 0.0)
         outputs = actor.outputs(params, statistics, steps.observation)
-        transition = outputs, steps.action, steps.reward, discount, last, best
-        error, loss, metrics = head.loss(*transition)
-        value = chosen(head.values(outputs), steps.action)
+        taken = actor.joint(params, statistics, steps.observation, outputs, steps.action)
+        target = steps.reward, discount, following
+        error, loss = form.loss(taken, form.target(*target))
+        value, metrics = form.value(taken), form.metrics(*target)
         return loss, {"q_loss": loss, "q_value": value, "td_error": error, **metrics}
 
     def gradient_step(

@@ -113,8 +113,8 @@ class PPO(Imitating):
             )
         if self.mirror is not None and self.imitates:
             raise UserError(
-                f"{type(self).__name__} with mirror and a teacher: advice is about the rows as they "
-                "were; leave out one of the two"
+                f"{type(self).__name__} with mirror and a teacher: advice is about the rows as "
+                "they were; leave out one of the two"
             )
 
     def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Annotated, NamedTuple, Self
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
-from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
 from srl.algorithms.minibatches import (
     Batch,
@@ -21,9 +20,10 @@ from srl.algorithms.minibatches import (
     fitting_minibatches,
 )
 from srl.algorithms.normalization import Statistics
-from srl.algorithms.q_network import QNetwork, epsilon, q_network
+from srl.algorithms.q_network import QNetwork, epsilon
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
-from srl.algorithms.value_heads import ValueHead, chosen
+from srl.algorithms.teams import Mixer, TeamNetwork, expect_mixable, value_network
+from srl.algorithms.value_heads import ValueHead
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
@@ -73,10 +73,14 @@ class PQN(Algorithm):
     """The largest norm of a gradient; longer ones are scaled to it."""
     q_lambda: ZeroToOne = 0.65
     """Lambda of the returns: 0 gives one-step targets, 1 Monte Carlo ones with bootstrap."""
+    mixer: Mixer | None = None
+    """The value of a team, which its agents' values are mixed to; by default each agent learns on
+    its own."""
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        expect_mixable(self)
         expect_chunks_fit(self.settled())
 
     def settled(self, num_envs: int = 64) -> Self:
@@ -122,9 +126,9 @@ class PQNInstance(Instance):
         _ = self.actor
 
     @cached_property
-    def actor(self) -> QNetwork:
+    def actor(self) -> QNetwork | TeamNetwork:
         """The network of action values."""
-        return q_network(self.config, self.specs, self.normalizer, ValueHead)
+        return value_network(self.config, self.specs, self.normalizer, ValueHead)
 
     @property
     def radam(self) -> Descent:
@@ -163,7 +167,9 @@ class PQNInstance(Instance):
     def policy(self, state: PQNState) -> Policy:
         """Gives the network's parameters, epsilon, and the statistics of observations."""
         share = epsilon(self.config, state.n, self.updates, self.slots)
-        return Policy({"network": state.params, "epsilon": share}, state.observations)
+        return Policy(
+            {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
+        )
 
     def slots_of_block(self, length: int) -> int:
         """Slots that are divided among minibatches."""
@@ -176,9 +182,11 @@ class PQNInstance(Instance):
         valid = valid_rows(unroll.terminated, unroll.truncated)
         ended = unroll.terminated | unroll.truncated
         memory = jax.tree.map(lambda x: x[0], unroll.memory)
-        inputs = state.observations, unroll.observation, memory, ended
-        values = jnp.max(self.actor.values(state.params, *inputs), axis=-1)
-        best = jnp.where(any_allowed(unroll.observation), values, 0.0)
+        observed = state.params, state.observations, unroll.observation
+        outputs = self.actor.outputs(*observed, memory, ended)
+        action = self.actor.best(unroll.observation, outputs)
+        values = self.actor.head.form.value(self.actor.joint(*observed, outputs, action))
+        best = jnp.where(self.actor.can_act(unroll.observation), values, 0.0)
         rows = unroll.reward, unroll.terminated, unroll.truncated, best
         # The lambda return is the value of a row and the lambda-weighted errors from there on.
         discounts = self.config.discount, self.config.q_lambda
@@ -189,7 +197,7 @@ class PQNInstance(Instance):
             target=zero_unless(valid, target),
             valid=valid,
         )
-        observations = self.normalizer.seen(state.observations, unroll, total)
+        observations = self.actor.seen(state.observations, unroll, total)
         return state, replay, Batch(samples, unroll.memory, unroll.slot, observations)
 
     def loss(
@@ -203,8 +211,9 @@ class PQNInstance(Instance):
             samples: [L, S, ...]
             memory: [S, ...], before the first row.
         """
-        inputs = state.observations, samples.observation, memory, ~samples.valid
-        value = chosen(self.actor.values(params, *inputs), samples.action)
+        observed = params, state.observations, samples.observation
+        outputs = self.actor.outputs(*observed, memory, ~samples.valid)
+        value = self.actor.head.form.value(self.actor.joint(*observed, outputs, samples.action))
         loss = 0.5 * jnp.square(value - samples.target)
         return loss, {"q_loss": loss, "q_value": value}
 

@@ -1,35 +1,52 @@
-"""The preprocessing of observations and rewards between an environment and any algorithm."""
+"""The preprocessing of unrolls between an environment and any algorithm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.returns import where_rows
+from srl.algorithms.teams import team_unroll
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
 
 
-def bound(algorithm: Algorithm, specs: Specs, updates: int | None, slots: int) -> Instance:
-    """Gives what `algorithm.bind` gives, which sees stacks and transformed rewards where asked to.
+def bound(
+    algorithm: Algorithm,
+    specs: Specs,
+    updates: int | None,
+    num_envs: int,
+    members: Sequence[int] | None = None,
+) -> Instance:
+    """Gives what `algorithm.bind` gives, which sees stacks, transformed rewards and teams.
 
     Args:
-        algorithm: Its `frame_stack`, `rewards` and `reward_scale` say what is asked for.
+        algorithm: Its `frame_stack`, `rewards`, `reward_scale` and, if it has one, `mixer` say what
+            is asked for.
         specs: Of the environments.
         updates: As for `bind`.
-        slots: As for `bind`.
+        num_envs: Environments that are learned from in the run; 0 where nothing is learned.
+        members: Indices of the policy's agents, which the instance's specs then name; all by
+            default.
     """
-    transform = reward_transform(algorithm)
+    own = range(len(specs.agents)) if members is None else members
+    pairs = tuple(specs.agent_spaces[i] for i in own) if specs.agent_spaces else ()
+    specs = replace(specs, agents=tuple(specs.agents[i] for i in own), agent_spaces=pairs)
+    transform, team = reward_transform(algorithm), getattr(algorithm, "mixer", None) is not None
+    slots = num_envs if team else num_envs * len(own)
     if algorithm.frame_stack <= 1:
-        instance = algorithm.bind(specs, updates, slots)
-        return Preprocessed(instance, None, transform) if transform else instance  # type: ignore
-    stack = FrameStack(specs.observation, algorithm.frame_stack, tuple(algorithm.privileged))
-    seen = replace(specs, observation=stack.stacked)
-    instance = replace(algorithm.bind(seen, updates, slots), stack=stack)
-    return Preprocessed(instance, stack, transform)  # type: ignore[return-value]
+        stack, instance = None, algorithm.bind(specs, updates, slots)
+    else:
+        stack = FrameStack(specs.observation, algorithm.frame_stack, tuple(algorithm.privileged))
+        instance = algorithm.bind(replace(specs, observation=stack.stacked), updates, slots)
+        if not team:  # replays of teams hold stacks as they are
+            instance = replace(instance, stack=stack)
+    if not (stack or transform or team):
+        return instance
+    return Preprocessed(instance, stack, transform, len(own) * team)  # type: ignore[return-value]
 
 
 def reward_transform(algorithm: Algorithm) -> Callable[[Array], Array] | None:
@@ -47,7 +64,7 @@ _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
 
 
 class Preprocessed:
-    """An instance to which observations come as stacks, and rewards transformed.
+    """An instance to which observations come as stacks, rewards transformed, and teams as slots.
 
     The observations before the present one are a part of the memory, which acting carries along and
     unrolls keep at their beginning. All else is the instance's own.
@@ -58,16 +75,30 @@ class Preprocessed:
         instance: Instance,
         stack: FrameStack | None,
         transform: Callable[[Array], Array] | None,
+        team: int = 0,
     ) -> None:
-        """Takes the instance; None stacks nothing, or leaves rewards as they are."""
-        self._instance, self._stack, self._transform = instance, stack, transform
+        """Takes the instance; None stacks nothing, or leaves rewards as they are.
+
+        Args:
+            instance: The instance.
+            stack: The stacking of observations.
+            transform: The function of rewards.
+            team: The number of agents that it learns from as one slot; 0: each is a slot.
+        """
+        self._instance, self._stack = instance, stack
+        self._transform, self._team = transform, team
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._instance, name)
 
     def adjusted(self, settings: Mapping[str, Array]) -> Preprocessed:
         """Gives the same with other values of adjustable settings."""
-        return Preprocessed(self._instance.adjusted(settings), self._stack, self._transform)
+        parts = self._stack, self._transform, self._team
+        return Preprocessed(self._instance.adjusted(settings), *parts)
+
+    def slots_of_block(self, length: int) -> int:
+        """Gives the number of neighbouring slots that unrolls of a length are learned from with."""
+        return self._instance.slots_of_block(length) * (self._team or 1)
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the memory of `batch` slots at the start of an episode."""
@@ -131,9 +162,9 @@ class Preprocessed:
         """The unroll as the instance sees it."""
         if self._transform is not None:
             unroll = unroll._replace(reward=self._transform(unroll.reward))
-        if self._stack is None:
-            return unroll
-        earlier = jax.tree.map(lambda x: x[0], unroll.memory["earlier"])
-        ended = jnp.logical_or(unroll.terminated, unroll.truncated)
-        observation = self._stack.of_rows(earlier, unroll.observation, ended)
-        return unroll._replace(observation=observation, memory=unroll.memory["own"])
+        if self._stack is not None:
+            earlier = jax.tree.map(lambda x: x[0], unroll.memory["earlier"])
+            ended = jnp.logical_or(unroll.terminated, unroll.truncated)
+            observation = self._stack.of_rows(earlier, unroll.observation, ended)
+            unroll = unroll._replace(observation=observation, memory=unroll.memory["own"])
+        return team_unroll(unroll, self._team) if self._team else unroll

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from srl.algorithms.distributions import Distribution, action_mask, of_slots
+from srl.algorithms.distributions import Distribution, action_mask, any_allowed, of_slots
 from srl.algorithms.normalization import ObservationNormalizer
-from srl.algorithms.value_heads import ValueHead
+from srl.algorithms.value_heads import ValueHead, of_action
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import spaces
-from srl.core.types import Array, Policy, Specs, Tree
+from srl.core.types import Array, Policy, Specs, Tree, Unroll
 from srl.networks import Network, PolicyAndValue
 from srl.networks.streams import with_streams
 
@@ -115,6 +115,10 @@ class QNetwork:
         """Draws the parameters."""
         return self.network.init_policy(key)
 
+    def acting(self, params: Tree) -> Tree:
+        """Gives the parameters that acting needs: all."""
+        return params
+
     def initial_memory(self, batch: int) -> Tree:
         """Gives the network's memory of nothing."""
         return self.network.initial_memory(batch)
@@ -160,6 +164,44 @@ class QNetwork:
         """
         inputs = self.normalizer.policy_inputs(statistics, observation)
         return self.network.policy_sequence(params, inputs, memory, ended)
+
+    def memories(
+        self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
+    ) -> Array:
+        """Gives the memories before each row and after the last, [L + 1, B, units]."""
+        inputs = self.normalizer.normalize(statistics, observation)
+        return self.network.policy_memories(params, inputs, memory, ended)
+
+    def best(self, observation: Tree, outputs: Array) -> Array:
+        """Gives the best allowed action of each row, int32 [...], by outputs [..., outputs]."""
+        return jnp.argmax(self.mask(observation, self.head.values(outputs)), axis=-1)
+
+    def can_act(self, observation: Tree) -> Array:
+        """Gives where any action is allowed, bool [...], or [] without masks."""
+        return any_allowed(observation)
+
+    def joint(
+        self, params: Tree, statistics: Any, observation: Tree, outputs: Array, action: Array
+    ) -> Array:
+        """Gives the part of the outputs that is the value of the actions taken.
+
+        Here that is the action's own part. It is the place where `TeamNetwork` joins agents.
+
+        Args:
+            params: Of the network.
+            statistics: Of observations.
+            observation: [...].
+            outputs: [..., outputs], of these parameters and observations.
+            action: int32 [...].
+
+        Returns:
+            [..., size of the head's form].
+        """
+        return of_action(self.head.parts(outputs), action)
+
+    def seen(self, statistics: Any, unroll: Unroll, total: Any) -> Any:
+        """Gives the statistics with the observations of an unroll, and of its other slots."""
+        return self.normalizer.seen(statistics, unroll, total)
 
     def values(
         self,

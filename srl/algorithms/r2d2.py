@@ -18,17 +18,17 @@ from math import ceil
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms.algorithm import Instance, Rewards, Total
-from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy, replay_for
-from srl.algorithms.q_network import QNetwork, epsilon, q_network
+from srl.algorithms.q_network import QNetwork, epsilon
 from srl.algorithms.replay import Replay
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.algorithms.returns import n_step_returns
 from srl.algorithms.sequences import after_burn_in, burnt_in
+from srl.algorithms.teams import Mixer, TeamNetwork, expect_mixable, value_network
 from srl.algorithms.uniform_replay import Sample, Sampling
-from srl.algorithms.value_heads import ValueHead, chosen
+from srl.algorithms.value_heads import ValueHead
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
@@ -105,10 +105,14 @@ class R2D2(OffPolicy):
     """The step size of Adam."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
     """The largest norm of a gradient; longer ones are scaled to it."""
+    mixer: Mixer | None = None
+    """The value of a team, which its agents' values are mixed to; by default each agent learns on
+    its own."""
 
     def validate(self) -> None:
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
+        expect_mixable(self)
         if self.hindsight or self.mirror:
             given = "hindsight" if self.hindsight else "mirror"
             raise UserError(
@@ -169,10 +173,10 @@ class R2D2Instance(Instance):
         _ = self.actor
 
     @cached_property
-    def actor(self) -> QNetwork:
+    def actor(self) -> QNetwork | TeamNetwork:
         """The network of action values."""
         head = partial(ValueHead, dueling=self.config.dueling)
-        return q_network(self.config, self.specs, self.normalizer, head)
+        return value_network(self.config, self.specs, self.normalizer, head)
 
     @property
     def adam(self) -> Descent:
@@ -217,7 +221,9 @@ class R2D2Instance(Instance):
     def policy(self, state: R2D2State) -> Policy:
         """Gives the network's parameters, epsilon, and the statistics of observations."""
         share = epsilon(self.config, state.n, self.updates, self.slots)
-        return Policy({"network": state.params, "epsilon": share}, state.observations)
+        return Policy(
+            {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
+        )
 
     def empty_replay(self, unroll: Unroll) -> Any:
         """Gives a replay of nothing for the slots of this unroll."""
@@ -236,7 +242,7 @@ class R2D2Instance(Instance):
         replay = self.replay.insert(replay, unroll, state.n, priority)
         key = jax.random.wrap_key_data(state.key)
         sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
-        observations = self.normalizer.seen(state.observations, unroll, total)
+        observations = self.actor.seen(state.observations, unroll, total)
         return state, replay, Batch(sample, observations)
 
     def after_burn_in(self, rows: Tree, window: Replay) -> Tree:
@@ -271,38 +277,40 @@ class R2D2Instance(Instance):
             state: The target network and the statistics of observations are used.
             rows: Windows, [burn_in + sequence + 1, S, ...], with the memory before the first row.
         """
-        config = self.config
-        values = self.sequence_values(params, state, rows)
-        targets = self.sequence_values(state.targets, state, rows)
+        config, actor, form = self.config, self.actor, self.actor.head.form
+        outputs = self.sequence_outputs(params, state, rows)
+        targets = self.sequence_outputs(state.targets, state, rows)
         reward, terminated, truncated, observation, action = self.after_burn_in(
             (rows.reward, rows.terminated, rows.truncated, rows.observation, rows.action), rows
         )
-        best = jnp.argmax(values if config.double else targets, axis=-1)
-        following = jnp.where(any_allowed(observation), chosen(targets, best), 0.0)
+        observed = state.observations, observation
+        best = actor.best(observation, outputs if config.double else targets)
+        following = form.value(actor.joint(state.targets, *observed, targets, best))
+        following = jnp.where(actor.can_act(observation), following, 0.0)
         following = unrescaled(following) if config.rescale else following
         ends = reward, terminated, truncated
         target = n_step_returns(*ends, following, config.discount, config.n_step)
         target = rescaled(target) if config.rescale else target
-        value = chosen(values[:-1], action[:-1])
+        value = form.value(actor.joint(params, *observed, outputs, action))[:-1]
         error = jax.lax.stop_gradient(target) - value
         loss = 0.5 * jnp.square(error)
         return loss, {"q_loss": loss, "q_value": value, "td_error": error}
 
-    def sequence_values(self, params: Tree, state: R2D2State, rows: Replay) -> Array:
-        """Gives the values of all actions after the burn-in, [sequence + 1, S, actions].
+    def sequence_outputs(self, params: Tree, state: R2D2State, rows: Replay) -> Array:
+        """Gives the network's outputs after the burn-in, [sequence + 1, S, outputs].
 
         No gradient reaches the burn-in.
         """
 
         def memories(earlier: Replay, memory: Tree) -> Array:
-            inputs = self.normalizer.normalize(state.observations, earlier.observation)
             ended = earlier.terminated | earlier.truncated
-            return self.actor.network.policy_memories(params, inputs, memory, ended)
+            inputs = state.observations, earlier.observation, memory, ended
+            return self.actor.memories(params, *inputs)
 
         memory = burnt_in(rows, self.config.burn_in, rows.memory, memories)
         seen = rows.observation, rows.terminated | rows.truncated
         observation, ended = self.after_burn_in(seen, rows)
-        return self.actor.values(params, state.observations, observation, memory, ended)
+        return self.actor.outputs(params, state.observations, observation, memory, ended)
 
     def gradient_step(
         self, state: R2D2State, batch: Batch, step: Array, total: Total

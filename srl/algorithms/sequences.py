@@ -237,8 +237,8 @@ def expect_steps_fit(config: Any) -> None:
     given = [name for name in ("prior", "hindsight", "mirror") if getattr(config, name)]
     if config.network.memory and given:
         raise UserError(
-            f"{type(config).__name__} with {given[0]} and a network with memory: memories that were "
-            "stored are of the rows as they were; leave out one of the two"
+            f"{type(config).__name__} with {given[0]} and a network with memory: memories that "
+            "were stored are of the rows as they were; leave out one of the two"
         )
     if config.network.memory and config.burn_in + config.sequence > config.unroll_length:
         raise UserError(

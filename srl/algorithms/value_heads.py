@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from srl.algorithms.value_forms import Mean, ValueForm
 from srl.core.lazy import jnp
-from srl.core.types import Array, Metrics
+from srl.core.types import Array
 
 
 @dataclass(frozen=True)
@@ -36,29 +36,6 @@ class ValueHead:
         """Gives the values of actions, [..., actions], of outputs [..., outputs]."""
         return self.form.value(self.parts(outputs))
 
-    def loss(
-        self,
-        outputs: Array,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        last: Array,
-        best: Array,
-    ) -> tuple[Array, Array, Metrics]:
-        """Gives the errors of transitions, their losses, and metrics of their targets, [S] each.
-
-        Args:
-            outputs: [S, outputs], at the first observations.
-            action: int32 [S], that was taken there.
-            reward: [S], on the way to the last observations.
-            discount: [S], of the last observations' values.
-            last: [S, outputs], of the target network at the last observations.
-            best: int32 [S], the actions chosen there.
-        """
-        inputs = reward, discount, _of_action(self.parts(last), best)
-        taken = _of_action(self.parts(outputs), action)
-        return *self.form.loss(taken, self.form.target(*inputs)), self.form.metrics(*inputs)
-
 
 def chosen(values: Array, action: Array) -> Array:
     """Gives the value of the action taken: [..., actions] and [...] to [...]."""
@@ -67,7 +44,7 @@ def chosen(values: Array, action: Array) -> Array:
     return jnp.sum(jnp.where(one_hot, values, 0.0), axis=-1)
 
 
-def _of_action(parts: Array, action: Array) -> Array:
-    """The part of the action taken: [..., actions, size] and [...] to [..., size]."""
+def of_action(parts: Array, action: Array) -> Array:
+    """Gives the part of the action taken: [..., actions, size] and [...] to [..., size]."""
     one_hot = action[..., None] == jnp.arange(parts.shape[-2])
     return jnp.sum(jnp.where(one_hot[..., None], parts, 0.0), axis=-2)

@@ -63,6 +63,9 @@ class Experiment(Settings):
     policies: Mapping[str, str | Fixed] = field(default_factory=lambda: {"*": "policy"})
     """Policies by pattern of agents' names: the name of a trained policy, or a fixed policy of
     another run."""
+    team_reward: Mapping[str, str] = field(default_factory=dict)
+    """Teams by pattern of agents' names: sum or mean, which each agent of the team learns from in
+    place of its reward. Reported returns are of the agents' rewards."""
     teacher: str | Fixed | tuple[str | Fixed, ...] = ()
     """A run of which the policies are imitated: RUN_DIR[:V], where V is a version or best. Several
     are chosen by `teacher_key`."""
@@ -213,6 +216,9 @@ class Experiment(Settings):
             f"at most {most}, which is {MOST} updates",
         )
         expect_policies(self.policies)
+        good = isinstance(self.team_reward, Mapping)
+        good = good and {*self.team_reward.values()} <= {"sum", "mean"}
+        expect(good, "team_reward", self.team_reward, 'sum or mean by pattern, {"hider*": "sum"}')
         expect_sources(self.sources)
         expect_teacher(self.teacher, self.teacher_key, self.algorithm, asked=self.taught)
         if self.self_play is not None:

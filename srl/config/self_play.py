@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from srl.config.tracking import expect_texts
 from srl.core.errors import expect, expect_number
 from srl.core.settings import Settings
 
@@ -39,6 +40,9 @@ class SelfPlay(Settings):
     hold: int | None = None
     """Updates between past opponents. The default is the length of the longest episode; give it if
     that is not known. An episode keeps its opponent, unless it takes longer than this."""
+    exploiters: tuple[str, ...] = ()
+    """Other runs, as RUN_DIR or RUN_DIR:VERSION, whose policies are further opponents: those with
+    the same names and networks as policies here. Their files are copied when the run begins."""
     evaluate: float = 0.05
     """Largest share of the CPUs for Elo ratings, by a background process; 0 for none."""
 
@@ -50,6 +54,7 @@ class SelfPlay(Settings):
         choices = get_args(Choice)
         expect(self.choice in choices, "self_play.choice", self.choice, " or ".join(choices))
         expect_number("self_play.hold", self.hold, 1, or_none=True)
+        expect_texts("self_play.exploiters", self.exploiters)
         expect_number("self_play.evaluate", self.evaluate, 0.0, 1.0)
 
     def pool(self, updates: int) -> tuple[int, ...]:
@@ -68,6 +73,8 @@ class SelfPlay(Settings):
     ) -> tuple[int, ...]:
         """The versions of the pool in the order in which one is taken; the first, if it can be.
 
+        Exploiters are -1, -2 and so on.
+
         Args:
             seed: The run's.
             number: Of the opponent in the run, from 0.
@@ -78,6 +85,7 @@ class SelfPlay(Settings):
         there = self.pool(updates)
         if self.choice == "recent":
             there = there[len(there) // 2 :]
+        there += tuple(-1 - number for number in range(len(self.exploiters)))
 
         def drawn(version: int) -> bytes:
             return hashlib.sha256(f"opponent {number} {version} {seed}".encode()).digest()

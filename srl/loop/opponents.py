@@ -120,6 +120,7 @@ def opponents(
     experiment: Experiment,
     specs: Specs,
     policies: Mapping[str, Policy],
+    instances: Mapping[str, Instance],
     folder: Path | None,
     *,
     writes: bool,
@@ -130,6 +131,7 @@ def opponents(
         experiment: The experiment.
         specs: The specs of its environments.
         policies: The policies that the run begins with.
+        instances: The functions of these policies.
         folder: The run's folder.
         writes: Whether this learner keeps the pool of opponents; one of several replicas does.
 
@@ -143,4 +145,4 @@ def opponents(
 
     assert folder is not None, "self-play needs the run's folder"
     num_envs = experiment.num_envs // experiment.num_groups
-    return League(experiment, specs, num_envs, policies, folder, writes=writes)
+    return League(experiment, specs, num_envs, policies, instances, folder, writes=writes)

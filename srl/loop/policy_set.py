@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,12 @@ from srl.core.types import Array, Decision, Policy, Specs, Tree, Unroll
 from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.acting.teaching import Teaching
 from srl.loop.opponents import OpponentActing, Slots, opponent_acting
+from srl.loop.team_rewards import TeamRewards, expect_whole_teams, shared, team_rewards
 
 if TYPE_CHECKING:
     from srl.config.experiment import Experiment
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Assigned(NamedTuple):
@@ -77,6 +81,8 @@ class PolicySet:
     members: Mapping[str, tuple[int, ...]]
     """Agent indices of each policy."""
     instances: Mapping[str, Instance]
+    team_rewards: TeamRewards = ()
+    """The agents that share their rewards, and the form of it: the sum or the mean."""
     taught: bool = False
     """True if a decision holds a teacher's advice, as where `act` and `teach` are one call."""
     opponents: OpponentActing | None = None
@@ -98,6 +104,7 @@ class PolicySet:
         updates: int | None,
         num_envs: int = 0,
         *,
+        team_reward: Mapping[str, str] = _NONE,
         taught: bool = False,
     ) -> PolicySet:
         """Binds the algorithm once for each policy.
@@ -109,18 +116,19 @@ class PolicySet:
             specs: Of the environments.
             updates: Calls of `learn` in the run, where that is known.
             num_envs: Environments that are learned from in the run; 0 where nothing is learned.
+            team_reward: The form of a team's reward by the pattern of its agents' names.
             taught: Whether decisions hold a teacher's advice.
         """
         members, others = assign(policies, specs.agents)
         instances = {
-            name: bound(algorithm, specs, updates, num_envs * len(own))
-            for name, own in members.items()
+            name: bound(algorithm, specs, updates, num_envs, own) for name, own in members.items()
         }
         fixed = {p: policy for p, policy in policies.items() if isinstance(policy, Fixed)}
         opponents = (
             FixedActing(specs, others, fixed, next(iter(instances.values()))) if fixed else None
         )
-        return PolicySet(specs, members, instances, taught, opponents)
+        teams = team_rewards(team_reward, specs.agents)
+        return PolicySet(specs, members, instances, teams, taught, opponents)
 
     @staticmethod
     def of_experiment(
@@ -129,8 +137,9 @@ class PolicySet:
         """The policies that an experiment learns; `updates` as for `of`."""
         algorithm, num_envs = experiment.settled_algorithm, experiment.num_envs
         expect_privileged(algorithm, specs)
-        taught = experiment.taught
-        made = PolicySet.of(algorithm, experiment.policies, specs, updates, num_envs, taught=taught)
+        parts = experiment.policies, specs, updates, num_envs
+        others = {"team_reward": experiment.team_reward, "taught": experiment.taught}
+        made = PolicySet.of(algorithm, *parts, **others)
         if not experiment.teacher:
             return made
         teachers, key = teachers_of(experiment.teacher), experiment.teacher_key
@@ -150,7 +159,11 @@ class PolicySet:
         if experiment.self_play is None:
             return self
         parts = self.specs.agents, self.members, self.instances
-        return replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
+        changed = replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
+        for name, own in changed._slots.items():
+            if getattr(self.instances[name].config, "mixer", None) is not None:
+                expect_whole_teams(name, own, len(self.specs.agents), len(self.members[name]))
+        return changed
 
     @property
     def period(self) -> int:
@@ -438,8 +451,9 @@ class PolicySet:
         return next(iter(self.instances.values())).env_action
 
     def _unroll_of(self, name: str, unroll: Unroll) -> Unroll:
-        own = self._slots[name]
-        rows = unroll._replace(memory=(), version=(), slot=())
+        own, agents = self._slots[name], len(self.specs.agents)
+        reward = shared(unroll.reward, self.team_rewards, agents)
+        rows = unroll._replace(reward=reward, memory=(), version=(), slot=())
         rows = self._part(own, rows, axis=1)
         return rows._replace(
             memory=unroll.memory[name],

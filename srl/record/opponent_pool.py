@@ -21,10 +21,11 @@ from srl.record.array_file import SUFFIX, Unreadable, copied_leaves, named_leave
 
 FOLDER = "opponents"
 """The folder of a run where the pool is."""
+_POLICIES = "policies"  # in the metadata of an exploiter's file: the names of those that it has
 
 
 class OpponentPool:
-    """The pool of one run; a version is the number of updates done."""
+    """The pool of one run; a version is the number of updates done, or below 0 an exploiter."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / FOLDER
@@ -43,14 +44,16 @@ class OpponentPool:
         path = self._path(version)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            array_file.write(path, copied_leaves(dict(policies)), {})
+            # Only an exploiter may lack some of the run's policies.
+            texts = {_POLICIES: " ".join(policies)} if version < 0 else {}
+            array_file.write(path, copied_leaves(dict(policies)), texts)
         except OSError as error:
             raise Unwritable(f"cannot write {path}: {error.strerror or error}") from error
 
     def read(
         self, version: int, like: Mapping[str, Policy], patience: float = 0.0
     ) -> dict[str, Policy]:
-        """Gives a version's policies, as arrays of NumPy's.
+        """Gives a version's policies, as arrays of NumPy's; of an exploiter those that it has.
 
         Args:
             version: Number of updates.
@@ -65,10 +68,13 @@ class OpponentPool:
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         try:
-            arrays, _ = array_file.read(path)
+            arrays, texts = array_file.read(path)
         except Unreadable as error:
             state = f"is damaged ({error})" if path.exists() else "is missing"
             raise RunError(f"opponent {path} {state}") from error
+        if _POLICIES in texts:
+            own = texts[_POLICIES].split()
+            like = {name: policy for name, policy in like.items() if name in own}
         leaves = named_leaves(like)
         forms = {name: (np.dtype(x.dtype), tuple(x.shape)) for name, x in leaves.items()}
         if forms != {name: (x.dtype, x.shape) for name, x in arrays.items()}:
@@ -102,4 +108,5 @@ class OpponentPool:
             return False
 
     def _path(self, version: int) -> Path:
-        return self.folder / f"{version}{SUFFIX}"
+        name = str(version) if version >= 0 else f"exploiter_{-version}"
+        return self.folder / f"{name}{SUFFIX}"

@@ -59,4 +59,4 @@ class WinRates:
 
     def restore(self, rows: np.ndarray) -> None:
         """Goes on from a saved state."""
-        self._rates = {int(version): float(rate) for version, rate in rows if version >= 0}
+        self._rates = {int(version): float(rate) for version, rate in rows if rate >= 0}

@@ -145,7 +145,8 @@ def test_values_of_sequences_are_those_of_the_whole_unroll_where_memories_are_ex
         sequences = windows(unroll._replace(memory=memory), 3, stride=2, burn_in=4)
         sequences = jax.tree.map(lambda x: x[0], sequences)
         whole = instance.actor.values(state.params, {}, *rows)
-        return whole, instance.sequence_values(state.params, state, sequences)
+        outputs = instance.sequence_outputs(state.params, state, sequences)
+        return whole, instance.actor.head.values(outputs)
 
     whole, found = values(unroll)
     for k in range(5):

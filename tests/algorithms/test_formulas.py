@@ -332,7 +332,7 @@ def test_errors_of_r2d2_are_of_rescaled_returns_within_their_episode(rescale):
     window = jax.tree.map(lambda x: x[0], window)
     error = np.asarray(instance.loss(state.params, state, window)[1]["td_error"])
     online, slow = (
-        np.asarray(instance.sequence_values(params, state, window), float)
+        np.asarray(instance.sequence_outputs(params, state, window), float)
         for params in (state.params, state.targets)
     )
     ended = unroll.terminated | unroll.truncated

@@ -10,7 +10,8 @@ from drawn_unrolls import SLOTS, STEPS, parts
 from drawn_unrolls import unroll_of as drawn
 from gymnasium import spaces
 
-from srl.algorithms import APPO, DQN, IMPALA, PQN, R2D2, REPPO, SAC, TD3, DiscreteSAC
+from srl.algorithms import APPO, DQN, IMPALA, PQN, R2D2, REPPO, SAC, TD3, DiscreteSAC, Mixer
+from srl.algorithms.preprocessing import bound
 from srl.core.errors import UserError
 from srl.core.types import Specs
 from srl.networks import MLP
@@ -37,7 +38,14 @@ def instances():
     reppo = REPPO(network=network, unroll_length=STEPS, epochs=2, minibatches=8, atoms=5)
     sequences = {"burn_in": 2, "sequence": 2, "network": memory}
     r2d2 = R2D2(network=memory, batch_size=8, chunk=1, burn_in=1, sequence=2, n_step=2, **sizes)
+    pairs, teams = replace(discrete, agents=("one", "other")), SLOTS // 2
+    joint = replace(r2d2, mixer=Mixer(width=4, weights_width=4), batch_size=4)
     return {
+        "R2D2, QMIX": (bound(joint, pairs, 10, teams), None),
+        "PQN, QMIX": (
+            bound(PQN(network=memory, mixer=joint.mixer, **cut), pairs, 10, teams),
+            None,
+        ),
         "DQN": (q.bind(discrete, 10, SLOTS), None),
         "C51, dueling": (replace(q, atoms=5, dueling=True).bind(discrete, 10, SLOTS), None),
         "SAC": (sac.bind(continuous, 10, SLOTS), 2),
@@ -65,7 +73,7 @@ def instances():
 
 
 REPEATED = (
-    *("C51, dueling", "PQN", "IMPALA"),
+    *("C51, dueling", "PQN", "PQN, QMIX", "IMPALA"),
     *("TD3 with memory", "DiscreteSAC with memory"),
 )
 """What learns as another one does, with memory or without."""
@@ -174,6 +182,9 @@ def test_actions_of_sac_are_within_the_bounds_of_their_space():
         (PQN(network=MLP(shared=True)), spaces.Discrete(2), "could share layers"),
         (DQN(network=MLP(memory=4)), spaces.Discrete(2), "has memory"),
         (DQN(value_range=(1.0, 1.0)), spaces.Discrete(2), "value_range"),
+        (DQN(atoms=5, mixer=Mixer()), spaces.Discrete(2), "distributions are not"),
+        (PQN(mixer=Mixer("sum")), spaces.Discrete(2), "expected vdn or qmix"),
+        (R2D2(mixer=Mixer(width=0)), spaces.Discrete(2), "mixer.width"),
     ],
 )
 def test_what_an_algorithm_cannot_learn_is_refused(algorithm, action, reason):

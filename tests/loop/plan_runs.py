@@ -69,9 +69,21 @@ def _swung(algorithm: str, settings: str, network: str = "") -> str:
     return _replayed(algorithm, settings, network).replace("CartPole", "Pendulum")
 
 
+def _joint(algorithm: str, settings: str, network: str = "") -> str:
+    """An experiment of a team of two, each of whose values QMIX mixes."""
+    settings = f"{settings}, mixer=Mixer(width=4, weights_width=4)"
+    make = _by if algorithm == "PQN" else _replayed
+    return (
+        make(algorithm, settings, network)
+        .replace(f"import {algorithm}", f"import {algorithm}, Mixer")
+        .replace("native:CartPole-v1", "jax:srl.envs.two_step:TwoStep")
+    )
+
+
 _MINIBATCHES = "unroll_length=16, epochs=2, minibatches=2"
 _CARTPOLE = _by("PPO", _MINIBATCHES)
 _DQN = "priorities=0.6, n_step=2, batch_size=64, samples_per_insert=4.25, frame_stack=2"
+_TEAM = "priorities=0.6, n_step=2, batch_size=8, samples_per_insert=1.0"
 _BATCHES = "batch_size=32, samples_per_insert=1.0"
 _SEQUENCES = f"{_BATCHES}, burn_in=2, sequence=4"
 _GAME = """
@@ -152,6 +164,9 @@ FILES = {
     "pendulum by SAC with memory": _swung("SAC", _SEQUENCES, "memory=4"),
     "pendulum by TD3": _swung("TD3", _BATCHES),
     "pendulum by TD3 with memory": _swung("TD3", _SEQUENCES, "memory=4"),
+    "team by DQN": _joint("DQN", _TEAM),
+    "team by PQN": _joint("PQN", "unroll_length=16, epochs=2, minibatches=32"),
+    "team by R2D2": _joint("R2D2", f"{_TEAM}, chunk=2, burn_in=2, sequence=4", "memory=8"),
     "tic-tac-toe by AlphaZero": _by("AlphaZero", "simulations=4, old_unrolls=2, width=8")
     .replace("srl.algorithms", "alphazero")
     .replace("native:CartPole-v1", "jax:alphazero:BoardGame")

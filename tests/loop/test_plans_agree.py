@@ -41,6 +41,9 @@ QUICK = {
     "pendulum by SAC with memory": ("threads", "fused", "central"),
     "pendulum by TD3": ("decoupled",),
     "pendulum by TD3 with memory": (),
+    "team by DQN": ("fused",),
+    "team by PQN": ("central", "replicated"),
+    "team by R2D2": (),
     "tic-tac-toe by AlphaZero": ("serving",),
     "trees of actions": ("central",),
 }

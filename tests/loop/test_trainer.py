@@ -6,7 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from small_runs import CARTPOLE, GAME, assert_same, train
+from small_runs import CARTPOLE, GAME, TEAM, assert_same, train
 
 from srl import RunError, UserError
 from srl.algorithms import MAPPO
@@ -22,8 +22,11 @@ MULTI_AGENT = MAPPO(**(vars(RECURRENT_GAME) | {"privileged": ("box_obs", "lidar"
 EXPERIMENTS = {
     "cartpole": CARTPOLE,
     "game": GAME,
+    "team": TEAM,
     "game by MAPPO": replace(GAME, algorithm=MULTI_AGENT),
 }
+LOSSES = {"cartpole": "value_loss", "game": "hiders/value_loss", "team": "q_loss"}
+LOSSES["game by MAPPO"] = LOSSES["game"]
 
 
 @pytest.mark.parametrize("name", ["cartpole", pytest.param("game", marks=pytest.mark.slow)])
@@ -73,7 +76,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     resumed.restore_replays(tmp_path / "replay", files)
     first = resumed.report()
     assert first["updates"] == 3
-    assert first["loss/value_loss" if name == "cartpole" else "loss/hiders/value_loss"] > 0
+    assert first[f"loss/{LOSSES[name]}"] > 0
     assert train(resumed, 4) == reports[3:]
     assert_same(whole.state()["learners"], resumed.state()["learners"])
 

@@ -56,7 +56,8 @@ def test_names_are_distinct_and_begin_with_the_algorithm():
     for gate in GATES:
         target, *overrides = gate.arguments
         experiment = load_experiment(target, overrides).experiment
-        name = type(experiment.algorithm).__name__.lower()
+        mixer = getattr(experiment.algorithm, "mixer", None)
+        name = mixer.kind if mixer else type(experiment.algorithm).__name__.lower()
         assert gate.name.startswith(f"{name}-")
 
 

@@ -35,6 +35,8 @@ def learned(tmp_path, capfd, monkeypatch):
         pytest.param("pqn-cartpole", "central", marks=pytest.mark.slow),
         pytest.param("pqn-acrobot", "inline", marks=pytest.mark.slow),
         pytest.param("sac-pendulum", "fused", marks=pytest.mark.slow),
+        pytest.param("vdn-two_step", "replicated", marks=pytest.mark.slow),
+        pytest.param("qmix-two_step", "env_servers", marks=pytest.mark.slow),
     ],
 )
 def test_what_a_gate_asks_for_is_learned(name, plan, learned):

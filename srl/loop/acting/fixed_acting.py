@@ -8,7 +8,7 @@ worker that acts, so none cross a stream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,9 +140,13 @@ def parts_of(
     config = read_config(folder)
     patterns, num_envs = (config["experiment"][key] for key in ("policies", "num_envs"))
     algorithm = recorded_algorithm(folder, config, trusted=True)  # by who opened the run
-    agents = [patterns.get(first_fitting(patterns, agent)) for agent in read_specs(folder).agents]
+    agents = read_specs(folder).agents
+    there = replace(specs, agents=agents, agent_spaces=())
+    playing = [patterns.get(first_fitting(patterns, agent)) for agent in agents]
     instances = {
-        policy: bound(algorithm, specs, 1, num_envs * agents.count(policy))
+        policy: bound(
+            algorithm, there, 1, num_envs, [i for i, x in enumerate(playing) if x == policy]
+        )
         for policy in patterns.values()
         if isinstance(policy, str)
     }
@@ -151,7 +155,7 @@ def parts_of(
         policy = _named(patterns, specs.agents[index], f"{name}: {fixed.run}")
         of_policy.setdefault(policy, []).append(index)
     for policy, own in of_policy.items():
-        yield FixedPart(tuple(own), instances[policy], _read(fixed.file, policy, instances))
+        yield FixedPart(tuple(own), instances[policy], read_policy(fixed.file, policy, instances))
 
 
 def expect_actions(name: str, specs: Specs, trained: Instance, other: Instance) -> None:
@@ -196,7 +200,7 @@ def _named(patterns: Mapping[str, Any], agent: str, run: str) -> str:
     return policy
 
 
-def _read(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
+def read_policy(file: Path, name: str, instances: Mapping[str, Instance]) -> Policy:
     """Reads the parameters of one policy of another run, as arrays of NumPy's.
 
     Args:

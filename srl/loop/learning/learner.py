@@ -341,7 +341,8 @@ class Learner:
             writes: Whether this learner keeps the pool; one of several replicas does.
         """
         policies = self._present()
-        parts = self.experiment, self.policy_set.specs, policies, folder
+        policy_set = self.policy_set
+        parts = self.experiment, policy_set.specs, policies, policy_set.instances, folder
         self._opponents = self.progress.opponents = opponents(*parts, writes=writes)
         self.policies = self.policy_set.acting(policies, self.past)
 

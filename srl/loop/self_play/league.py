@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from srl.algorithms.algorithm import Instance
 from srl.config.experiment import Experiment
 from srl.config.self_play import SelfPlay
 from srl.core.errors import RunError, UserError
 from srl.core.lazy import jax
 from srl.core.types import Policy, Specs, Timestep, Tree
+from srl.loop.self_play.exploiters import copy_exploiters
 from srl.loop.self_play.pairings import Pairings
 from srl.loop.self_play.past_acting import PastPolicies
 from srl.loop.self_play.past_matches import PastMatches
@@ -62,17 +64,19 @@ class League:
         specs: Specs,
         num_envs: int,
         policies: Mapping[str, Policy],
+        instances: Mapping[str, Instance],
         folder: Path,
         *,
         writes: bool,
     ) -> None:
-        """Puts the first version into the pool.
+        """Puts the first version and exploiters into the pool.
 
         Args:
             experiment: An experiment with self-play.
             specs: The specs of its environments.
             num_envs: The number of environments in a group.
             policies: The policies that the run begins with.
+            instances: The functions of these policies.
             folder: The run's folder.
             writes: Whether this learner keeps the pool; another may do so.
         """
@@ -84,8 +88,12 @@ class League:
         self._like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(policies))
         self._updates = self._number = self._saved = 0
         self._versions = (0, 0)  # of the newer one that plays, and of the older
-        self._win_rates = WinRates(settings.keep + len(self._versions))
+        exploiters = settings.exploiters
+        self._exploiters = {-1 - number for number in range(len(exploiters))}
+        self._win_rates = WinRates(settings.keep + len(exploiters) + len(self._versions))
         self._add_version(policies)
+        if writes and exploiters:
+            copy_exploiters(self._pool, exploiters, instances)
         self.playing: PastPolicies | None = None
         """The past versions that play; None where none does."""
         self._matches: PastMatches | None = None
@@ -140,14 +148,16 @@ class League:
 
     def _choose(self, present: Mapping[str, Policy]) -> tuple[int, dict[str, Policy]]:
         """Gives a version of the pool; one that cannot be read is passed over."""
-        self._win_rates.keep({*self._settings.pool(self._updates), self._versions[0]})
+        there = {*self._settings.pool(self._updates), *self._exploiters, self._versions[0]}
+        self._win_rates.keep(there)
         rates = self._win_rates.known()
         for version in self._settings.opponents(self._seed, self._number, self._updates, rates):
             try:
                 if version == self._updates:
                     return version, dict(present)
                 wait = 0.0 if self._writes else _READ_SECONDS
-                return version, jax.device_put(self._pool.read(version, self._like, wait))
+                read = jax.device_put(self._pool.read(version, self._like, wait))
+                return version, {**present, **read}
             except RunError as error:
                 logger.warning("%s; another one plays", error)
         logger.warning("the pool of opponents has none that can be read; the present one plays")
