@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from srl.networks import _attention
+from srl.networks import attention as attention_module
 from srl.networks.attention import attention, attention_of_jax
 from srl.networks.entity_attention_features import CircularConvolution
 
@@ -104,7 +104,7 @@ def test_gpus_other_dtypes_and_graphs_of_any_batch_take_functions_of_jax(monkeyp
     shapes = (jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for x in (inputs, mask))
     exported = jax.export.export(jax.jit(lambda x, m: attention(x, m, 2)))(*shapes)
     close(exported.call(inputs, mask), attention(inputs, mask, 2))
-    monkeypatch.setattr(_attention, "traced_for_gpu", lambda: True)
+    monkeypatch.setattr(attention_module, "traced_for_gpu", lambda: True)
     assert not calls(inputs)
 
 
