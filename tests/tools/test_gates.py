@@ -25,7 +25,7 @@ from tools.gates import runs, table
 from tools.gates.__main__ import main
 from tools.gates.gates import _parser, gate_runs
 from tools.gates.results import Results, judged, make_row, markdown, row_line
-from tools.gates.runs import GateRun, code_version, settings_hash
+from tools.gates.runs import GateRun, code_version, settings_of
 from tools.gates.summary import summary
 from tools.gates.table import GATES, Gate, gates_named
 
@@ -286,12 +286,22 @@ def test_rows_by_other_code_than_the_newest_are_marked(monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["--num-envs 9", "--algorithm.discount 0.9"])
-def test_a_change_of_any_setting_changes_the_hash_and_the_seed_does_not(change):
-    def hashed(*words):
-        return settings_hash(load_experiment("native:CartPole-v1", words).experiment)
+def test_a_row_holds_all_settings_but_the_seed_and_the_plan(change):
+    def held(*words):
+        return settings_of(load_experiment("native:CartPole-v1", words).experiment)
 
-    assert hashed("--seed", "3", "--plan", "threads") == hashed()
-    assert hashed(*change.split()) != hashed()
+    assert held("--seed", "3", "--plan", "threads") == held()
+    assert held(*change.split()) != held()
+
+
+def test_a_row_stays_up_to_date_when_settings_are_added(monkeypatch):
+    monkeypatch.setattr(table, "GATES", (EASY,))
+    settings = settings_of(
+        load_experiment("native:CartPole-v1", EASY.command.split()[1:]).experiment
+    )
+    del settings["algorithm.clip"]
+    assert judged(row(EASY, 9.0, settings=settings))["changed"] == []
+    assert judged(row(EASY, 9.0, settings=settings | {"gone": 1}))["changed"] == ["settings"]
 
 
 def test_a_commit_with_uncommitted_changes_has_a_mark(tmp_path, monkeypatch):
@@ -318,7 +328,7 @@ def test_a_commit_with_uncommitted_changes_has_a_mark(tmp_path, monkeypatch):
 OLD_ROWS = {
     "command": row(EASY, 9.0, command=f"srl run {SMALL.format(1024)}"),
     "threshold": row(EASY, 9.0, threshold=0.5),
-    "settings": row(EASY, 9.0, settings="0123456789ab"),
+    "settings": row(EASY, 9.0, settings={"num_envs": 9}),
     "no such gate": row(Gate("ppo-gone", EASY.command, 1, "none"), 9.0),
     "older code": {key: value for key, value in row(EASY, 9.0).items() if key != "commits"},
 }

@@ -14,7 +14,7 @@ from srl.core.console.number_text import number_text
 from srl.core.errors import UserError
 from srl.record.files import expect_place, parse_json, write_output
 from tools.gates import table as gates_table
-from tools.gates.runs import UNKNOWN, GateRun, code_version, settings_hash
+from tools.gates.runs import UNKNOWN, GateRun, code_version, settings_of
 from tools.gates.summary import summary
 from tools.gates.table import Gate
 
@@ -63,7 +63,7 @@ def make_row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
         "seconds": round(sum(run.seconds() for run in runs) / len(runs), 1),
         "command": f"srl run {gate.command}",
         "options": list(runs[0].options),
-        "settings": settings_hash(experiment),
+        "settings": settings_of(experiment),
         "commits": sorted({commit for origin in origins for commit in origin["commits"]}),
         "date": max(origin["date"] for origin in origins),
         "machine": origins[-1]["machine"],
@@ -105,15 +105,20 @@ def _changed(row: dict[str, Any]) -> list[str]:
         "older code": "commits" not in row,
         "command": row["command"] != f"srl run {gate.command}",
         "threshold": any(row.get(key, value) != value for key, value in _required_by(gate).items()),
-        "settings": row.get("settings", _settings(gate.command)) != _settings(gate.command),
+        "settings": _differ(row.get("settings", {}), _settings(gate.command)),
     }
     return [name for name, differs in parts.items() if differs]
 
 
+def _differ(then: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Tells if a setting of a row has another value now; later settings keep what was there."""
+    return any(name not in now or now[name] != value for name, value in then.items())
+
+
 @cache
-def _settings(command: str) -> str:
+def _settings(command: str) -> dict[str, Any]:
     target, *overrides = Gate("", command, 0, "").arguments
-    return settings_hash(load_experiment(target, overrides).experiment)
+    return settings_of(load_experiment(target, overrides).experiment)
 
 
 def row_line(row: dict[str, Any]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -152,8 +152,17 @@ def code_version() -> str:
     return f"{commit}{'+' * bool(git('status', '--porcelain'))}" if commit else UNKNOWN
 
 
-def settings_hash(experiment: Experiment) -> str:
-    """A hash of all settings but the seed, and the plan, which the machine may decide."""
+def settings_of(experiment: Experiment) -> dict[str, Any]:
+    """All settings by name, but the seed, and the plan, which the machine may decide."""
     values = config_values(replace(experiment, algorithm=experiment.settled_algorithm))
     kept = {key: value for key, value in values.items() if key not in ("seed", "plan")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    return json.loads(json.dumps(_by_name(kept)))
+
+
+def _by_name(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested values by names such as "algorithm.network.width"."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{before}{key}"
+        found |= _by_name(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
