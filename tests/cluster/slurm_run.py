@@ -17,7 +17,7 @@ from srl.system.child_process import program_command
 SECONDS = 300
 CARTPOLE = ("native:CartPole-v1", "--num-envs", "16", "--algorithm.unroll-length", "16")
 APART = (
-    *("--plan", "decoupled", "--plan.actors.hosts", "2"),
+    *("--plan", "decoupled", "--plan.actors.replicas", "2", "--plan.actors.hosts", "2"),
     *("--plan.policies.hosts", "1", "--plan.learner.hosts", "1"),
 )
 

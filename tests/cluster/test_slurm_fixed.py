@@ -25,7 +25,7 @@ experiment = Experiment(
     updates={updates},
 )
 """
-PLAN = ("--plan", "decoupled", "--plan.actors.hosts", "2")
+PLAN = ("--plan", "decoupled", "--plan.actors.replicas", "2", "--plan.actors.hosts", "2")
 
 
 @pytest.mark.slow
