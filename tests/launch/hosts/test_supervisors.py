@@ -37,7 +37,8 @@ class Cluster:
     """A run whose controller and supervisors are processes here; they end with their test."""
 
     def __init__(self, folder, *words):
-        resolved = load_experiment("native:CartPole-v1", [*SCHEMAS, *words])
+        actors = () if "replicated" in words else ("--plan.actors.replicas", "2")
+        resolved = load_experiment("native:CartPole-v1", [*SCHEMAS, *words, *actors])
         self.run, self.plan = create_run(resolved, folder), resolved.experiment.settled_plan
         create_keys(self.run.path)
         self.stack = ExitStack()
