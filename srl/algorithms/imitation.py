@@ -133,9 +133,10 @@ class ImitatingInstance(Instance):
 
         Args:
             policy: Of each row.
-            advice: ACTION and perhaps DISTRIBUTION by name, [...]; () without a teacher.
+            advice: ACTION and perhaps DISTRIBUTION by name, [...]. Without a teacher of the
+                experiment's it may be (), or the advice that a loop asks for.
         """
-        if advice == ():
+        if not self.imitates:
             return jnp.zeros_like(policy.entropy())
         if DISTRIBUTION not in advice:
             return -policy.log_prob(advice[ACTION])

@@ -127,7 +127,7 @@ class Shortened(PPO):
 
 
 def test_a_loop_that_is_compiled_is_the_one_that_was_traced(start):
-    experiment = replace(CARTPOLE, algorithm=Shortened(network=MLP(width=4)))
+    experiment = replace(CARTPOLE, algorithm=Shortened(network=MLP(width=4), minibatches=2))
     assert experiment.graph.unrolls[0].length == 8
     with pytest.raises(PlanError, match=r"had unrolls of 8 steps of act.* and has unrolls of 4"):
         start(experiment, Fused)

@@ -3,10 +3,11 @@
 import threading
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_runs import CARTPOLE
+from small_runs import CARTPOLE as SMALL
 
 from srl.core.errors import RunError
 from srl.extras.bench.act_peer import serve
@@ -19,6 +20,7 @@ from srl.streams.transport import Disconnected, connect, listen
 from srl.streams.transport.message import Identity, Message
 
 RUN, GROUPS, SECONDS = 1, 2, 60
+CARTPOLE = replace(SMALL, groups=GROUPS)
 SPECS, _ = first_timestep(CARTPOLE, 1)
 OPEN = Message(InferenceMessage.OPEN, counts=(0,))
 FUTURE = (0, 10**6)
