@@ -37,5 +37,5 @@ class MAPPO(IPPO):
     """The settings of multi-agent PPO, whose value sees the environment's state."""
 
     privileged: tuple[str, ...] = field(default=("state",), kw_only=True)
-    """The keys of a Dict observation that only values see. PettingZoo and JaxMARL give `state` by
-    the option world_state=True."""
+    """The keys of a Dict observation that only values see. PettingZoo, JaxMARL and Jumanji give
+    `state` by the option world_state=True."""

@@ -41,8 +41,11 @@ class JaxMARL:
         self._gives_state = options.pop("world_state", False)
         expect(isinstance(self._gives_state, bool), "world_state", self._gives_state, "a bool")
         try:
+            if isinstance(options.get("scenario"), str):  # SMAX's maps by name
+                smax = imported("jaxmarl", "jaxmarl.environments.smax")
+                options["scenario"] = smax.map_name_to_scenario(options["scenario"])
             self._env = jaxmarl.make(name, **options)
-        except (ValueError, ImportError) as error:
+        except (KeyError, ValueError, ImportError) as error:
             raise UserError(f"{full} cannot be made: {error}") from error
         except TypeError as error:
             raise UserError(f"{full} does not take these options: {error}") from error

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.core.errors import UserError
-from srl.core.lazy import jnp
+from srl.core.errors import UserError, expect
+from srl.core.lazy import jax, jnp
 from srl.core.spaces import choice_counts
 from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, imported
 from srl.pools.python.masks import MASK
+from srl.pools.python.world_state import STATE
 
 
 class Jumanji:
@@ -26,7 +27,8 @@ class Jumanji:
     An observation with named parts becomes a Dict. A mask with an entry for each combination of
     several choices makes one Discrete action of them. Where several agents get a reward each, they
     are several agents here, too, which see the parts that have a row for each agent, and all of
-    other parts; an episode ends when it has ended for all. Elsewhere one policy acts for all.
+    other parts; an episode ends when it has ended for all. With the option `world_state` they also
+    have the part `state`: all agents' observations. Elsewhere one policy acts for all.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -37,6 +39,9 @@ class Jumanji:
                 does not fit its actions.
         """
         jumanji, self._specs = imported("jumanji", "jumanji"), imported("jumanji", "jumanji.specs")
+        options = dict(options)
+        self._gives_state = options.pop("world_state", False)
+        expect(isinstance(self._gives_state, bool), "world_state", self._gives_state, "a bool")
         try:
             self._env = _made(partial(jumanji.make, name), options)
         except ValueError as error:
@@ -62,11 +67,21 @@ class Jumanji:
                 )
             space = spaces.Dict({**space.spaces, MASK: spaces.MultiBinary(entries)})
         self.observation_space = space
+        if self._gives_state:
+            if not self._rows or not isinstance(space, spaces.Dict):
+                raise UserError(
+                    f"{PREFIX}jumanji:{name} has no several agents with observations of named "
+                    "parts, so no world_state; leave it out"
+                )
+            observed = jax.eval_shape(self._env.reset, jax.eval_shape(lambda: jax.random.key(0)))[1]
+            shape = jax.eval_shape(self._seen, observed.observation)[STATE].shape[1:]
+            seen = spaces.Box(-np.inf, np.inf, shape, np.float32)
+            self.observation_space = spaces.Dict({**space.spaces, STATE: seen})
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         """Begins an episode."""
         state, timestep = self._env.reset(key)
-        return state, self._observed(timestep.observation)
+        return state, self._seen(timestep.observation)
 
     def step(self, state: Tree, action: Array, key: Array) -> Step:
         """Takes a step; what is drawn follows from a key in the state."""
@@ -75,7 +90,7 @@ class Jumanji:
         state, timestep = self._env.step(state, action)
         last, alive = timestep.last(), jnp.any(jnp.asarray(timestep.discount) > 0)
         reward = timestep.reward.astype(jnp.float32)
-        observation = self._observed(timestep.observation)
+        observation = self._seen(timestep.observation)
         return Step(state, observation, reward, last & ~alive, last & alive)
 
     def _join_choices(self, mask: tuple[int, ...]) -> None:
@@ -98,6 +113,15 @@ class Jumanji:
             return spaces.MultiBinary(space.shape[1:])
         assert isinstance(space, spaces.Box)
         return spaces.Box(space.low[0], space.high[0], dtype=space.dtype.type)
+
+    def _seen(self, observation: Any) -> Tree:
+        """Gives the observation, with all agents' parts but their masks where that is asked for."""
+        observed = self._observed(observation)
+        if not self._gives_state:
+            return observed
+        parts = jax.tree.leaves({name: x for name, x in observed.items() if name != MASK})
+        state = jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in parts])
+        return {**observed, STATE: jnp.broadcast_to(state, (*self._rows, *state.shape))}
 
     def _observed(self, observation: Any) -> Tree:
         parts, agents = _parts(observation), self._rows

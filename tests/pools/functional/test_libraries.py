@@ -104,13 +104,17 @@ def test_a_jumanji_mask_of_combinations_makes_one_action_of_several_choices(libr
 @needs("jumanji")
 def test_jumanji_agents_with_rewards_of_their_own_are_several_agents(library):
     options = {"time_limit": 4, "grid_size": 6, "fov": 6, "num_agents": 3, "num_food": 1}
+    options |= {"world_state": True}
     with make_pool("jax:jumanji:LevelBasedForaging-v0", 2, **options) as pool:
         assert pool.specs.agents == ("agent_0", "agent_1", "agent_2")
         assert pool.specs.action == spaces.Discrete(6)
         assert pool.specs.observation["action_mask"] == spaces.MultiBinary(6)
         rows = play(pool, 4, first_allowed)
     assert rows[-1].reward.shape == (6,)
-    assert rows[-1].observation["agents_view"].shape == (6, 12)
+    seen = rows[-1].observation
+    assert seen["agents_view"].shape == (6, 12)
+    assert seen["state"].shape == (6, 3 * 12 + 3)
+    assert (seen["state"][0] == seen["state"][2]).all()
     assert rows[-1].observation["step_count"].tolist() == [4] * 6
     assert (rows[-1].terminated | rows[-1].truncated).all()
 
