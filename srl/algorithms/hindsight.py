@@ -94,7 +94,8 @@ class Hindsight(Settings):
     def sparse_reward(self, achieved: Array, desired: Array) -> Array:
         """Gives 0 within the distance, elsewhere -1: goals [rounds, L, S, *goal] to float32."""
         axes = tuple(range(3, achieved.ndim))
-        far = jnp.sqrt(jnp.sum(jnp.square(achieved - desired), axis=axes)) > self.distance
+        difference = achieved.astype(jnp.float32) - desired.astype(jnp.float32)
+        far = jnp.sqrt(jnp.sum(jnp.square(difference), axis=axes)) > self.distance
         return -far.astype(jnp.float32)
 
 

@@ -111,6 +111,11 @@ class PPO(Imitating):
                 f"{type(self).__name__} with mirror and a network with memory: memories are of the "
                 "rows as they were; leave out one of the two"
             )
+        if self.mirror is not None and self.desired_kl:
+            raise UserError(
+                f"{type(self).__name__} with mirror and desired_kl: the divergence of mirrored "
+                "rows is from the probabilities of other actions; leave out one of the two"
+            )
         if self.mirror is not None and self.imitates:
             raise UserError(
                 f"{type(self).__name__} with mirror and a teacher: advice is about the rows as "

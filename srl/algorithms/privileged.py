@@ -98,7 +98,7 @@ def expect_privileged(algorithm: Any, specs: Specs) -> None:
             raise UserError(f"{name}: {key!r} is no key of the observations, which {there}{hint}")
         if key.rpartition("/")[2] == "action_mask":
             raise UserError(f"{name}: policies need {key!r}; leave it out")
-    if privileged and not visible(tree, privileged):
+    if privileged and not leaves_of(visible(tree, privileged)):
         raise UserError(f"{name}: nothing is left for the policy to observe; name fewer keys")
 
 

@@ -169,7 +169,7 @@ class QNetwork:
         self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
     ) -> Array:
         """Gives the memories before each row and after the last, [L + 1, B, units]."""
-        inputs = self.normalizer.normalize(statistics, observation)
+        inputs = self.normalizer.policy_inputs(statistics, observation)
         return self.network.policy_memories(params, inputs, memory, ended)
 
     def best(self, observation: Tree, outputs: Array) -> Array:

@@ -231,15 +231,24 @@ def _first(rows: Replay, number: int) -> Replay:
     return jax.tree.map(lambda x: x[:number], rows)
 
 
+_AS_THEY_WERE = "memories that were stored are of the rows as they were"
+_WITHOUT_MEMORY = {
+    "prior": "prior data hold no memories of critics",
+    "hindsight": _AS_THEY_WERE,
+    "mirror": _AS_THEY_WERE,
+}
+
+
 def expect_steps_fit(config: Any) -> None:
     """Raises UserError where steps, or with memory a burn-in and a sequence, do not fit unrolls."""
     expect_n_step_fits(config)
-    given = [name for name in ("prior", "hindsight", "mirror") if getattr(config, name)]
-    if config.network.memory and given:
-        raise UserError(
-            f"{type(config).__name__} with {given[0]} and a network with memory: memories that "
-            "were stored are of the rows as they were; leave out one of the two"
-        )
+    if config.network.memory:
+        for name, why in _WITHOUT_MEMORY.items():
+            if getattr(config, name):
+                raise UserError(
+                    f"{type(config).__name__} with {name} and a network with memory: {why}; leave "
+                    "out one of the two"
+                )
     if config.network.memory and config.burn_in + config.sequence > config.unroll_length:
         raise UserError(
             f"{type(config).__name__} with burn_in={config.burn_in}, sequence={config.sequence} "

@@ -265,17 +265,24 @@ class TeamNetwork:
         values = jnp.where(counts, values, 0.0)
         if self.mixer.kind == "vdn":
             return jnp.sum(values, axis=-1, keepdims=True)
-        state = self._state(self.agent.normalizer.normalize(statistics, observation.agents), values)
+        inputs = self.agent.normalizer.normalize(statistics, observation.agents)
+        state = self._state(inputs, observation.ended)
         return self._module.apply({"params": params["mixer"]}, values, state)[..., None]
 
-    def _state(self, inputs: Tree, values: Array) -> Tree:
-        """The observations of all agents, or one agent's copy of the key, [..., 1 or A, ...]."""
+    def _state(self, inputs: Tree, ended: Array) -> Tree:
+        """The observations of all agents, or one agent's copy of the key, [..., 1 or A, ...].
+
+        It is that of the first agent that is there: those of others may be zeros.
+        """
         if not self.mixer.state_key:
             return inputs
-        axis = values.ndim - 1
-        return jax.tree.map(
-            lambda x: jax.lax.slice_in_dim(x, 0, 1, axis=axis), inputs[self.mixer.state_key]
-        )
+        first = jnp.argmin(ended, axis=-1, keepdims=True)
+
+        def of_first(x: Array) -> Array:
+            index = first.reshape(*first.shape, *[1] * (x.ndim - first.ndim))
+            return jnp.take_along_axis(x, index, axis=first.ndim - 1)
+
+        return jax.tree.map(of_first, inputs[self.mixer.state_key])
 
     def seen(self, statistics: Any, unroll: Unroll, total: Any) -> Any:
         """Gives the statistics with the observations of all agents of an unroll of teams."""

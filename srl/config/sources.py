@@ -125,5 +125,7 @@ def pinned(experiment: E, recorded: Mapping[str, Any]) -> E:
         if isinstance(known, Fixed) and source.may_be(known) and not plays(name):
             sources[name] = known
         else:
-            sources[name] = source.pinned(setting_of(name), known)
+            # First parameters are arrays alone, so none of the other run's code is imported.
+            read = replace(source, trust=True) if name == INIT_FROM else source
+            sources[name] = read.pinned(setting_of(name), known)
     return with_sources(experiment, sources)

@@ -69,6 +69,10 @@ class Opponents(Protocol):
     playing: Any
     """The past versions that play now, as `OpponentActing.act` takes them; None where none does."""
 
+    def begin_with(self, policies: Mapping[str, Policy]) -> None:
+        """Takes other policies to begin with, before the first update."""
+        ...
+
     def count(self, timesteps: Timestep, updates: int) -> np.ndarray | None:
         """Counts the past matches in an update's timesteps [T, ...].
 

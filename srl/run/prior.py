@@ -50,7 +50,8 @@ def copy_prior(folder: RunFolder, experiment: Experiment) -> None:
 def _from_run(folder: Path, given: str, experiment: Experiment) -> PriorFiles:
     """Links the files of another run's newest replay, or copies them to another disk."""
     path = find_run(Path(given), trained=True).path
-    recorded = read_config(RunFolder(path))["experiment"].get("algorithm") or {}
+    whole = read_config(RunFolder(path))["experiment"]
+    recorded = whole.get("algorithm") or {}
     checkpoints = Checkpoints(path / "checkpoints")
     files = checkpoints.replay_files()
     if not files:
@@ -58,8 +59,11 @@ def _from_run(folder: Path, given: str, experiment: Experiment) -> PriorFiles:
             f"algorithm.prior: the newest checkpoint of {path} holds no replay; give a run of SAC, "
             "TD3, DQN, DiscreteSAC or R2D2, with keep_replay"
         )
-    for name in _ALIKE:
-        there, here = recorded.get(name), getattr(experiment.settled_algorithm, name)
+    alike = {name: getattr(experiment.settled_algorithm, name) for name in _ALIKE}
+    recorded = {**recorded, "team_reward": whole.get("team_reward") or {}}
+    alike["team_reward"] = dict(experiment.team_reward)
+    for name, here in alike.items():
+        there = recorded.get(name)
         if there != here:
             raise UserError(
                 f"algorithm.prior: the replay of {path} was made with {name}={there!r}, and this "

@@ -46,7 +46,7 @@ def test_a_worker_that_does_not_act_loads_neither_jax_nor_flax(name):
 
 @pytest.mark.parametrize("name", ["central", "decoupled"])
 def test_a_worker_that_does_not_act_needs_neither_while_it_runs(tmp_path, name):
-    words = ["--plan", name, "--num-envs", "8", "--updates", "3"]
+    words = ["--plan", name, "--plan.actors.replicas", "2", "--num-envs", "8", "--updates", "3"]
     resolved = load_experiment("native:CartPole-v1", words)
     folder = create_run(resolved, tmp_path / "run")
     assert train_in_processes(resolved.experiment, folder, role="watched_role:watched") == 0

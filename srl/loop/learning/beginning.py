@@ -64,7 +64,10 @@ def _taken(
     own, theirs = named_leaves(here), named_leaves(there)
     ours, others = _layers(own), _layers(theirs)
     fitting = {name for name, form in ours.items() if others.get(name) == form}
-    if not any(name.startswith("params") for name in fitting):
+    weights = {_layer(name) for name, x in own.items() if name.startswith("params") and x.ndim > 1}
+    if not any(name.startswith("params/value") for name in fitting & weights):
+        fitting.discard("values")  # statistics of what another value network predicts
+    if not fitting & weights:
         raise UserError(
             f"{INIT_FROM}: no layer of {source.run} has the name and shape of one here: it has "
             f"{', '.join(others) or 'no such policy'}, and here are {', '.join(ours)}; choose a "

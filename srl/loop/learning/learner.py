@@ -457,7 +457,10 @@ class Learner:
         """
         learners, report = begun_from(source, self._host_states())
         self._take(jax.tree.map(np.array, learners))
-        self.policies = self.policy_set.acting(self._present(), self.past)
+        policies = self._present()
+        if self._opponents is not None:
+            self._opponents.begin_with(policies)
+        self.policies = self.policy_set.acting(policies, self.past)
         return report
 
     def restore(self, tree: Mapping[str, Tree]) -> None:

@@ -133,7 +133,8 @@ def _of_policy(
     arrays: Mapping[str, np.ndarray], name: str, listed: PriorFiles
 ) -> dict[str, np.ndarray]:
     """The arrays of the policy of this name, or of the only one that there is, by field."""
-    roots = {x.removesuffix("reward") for x in arrays if x.endswith("/reward")}
+    roots = {x.removesuffix("update") for x in arrays if x.endswith("/update")}
+    roots = {root for root in roots if f"{root}reward" in arrays}
     fitting = [root for root in roots if root.split("/")[0] in (name, ANY_POLICY)]
     if len(found := fitting or sorted(roots)) != 1:
         there = ", ".join(sorted(root.split("/")[0] for root in roots)) or "none"

@@ -132,6 +132,13 @@ class League:
             self._versions = (version, self._versions[0])
             self.playing = self._past_policies(chosen, self.playing.newer)
 
+    def begin_with(self, policies: Mapping[str, Policy]) -> None:
+        """Takes other policies than those of `__init__` to begin with, before the first update."""
+        if self._writes:
+            self._pool.write(0, policies)
+        if self.playing is not None:
+            self.playing = self._past_policies(policies, policies)
+
     def _add_version(self, policies: Mapping[str, Policy]) -> None:
         """Puts the present version into the pool, and drops what nothing needs any more."""
         if not self._writes:

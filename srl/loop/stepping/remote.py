@@ -91,14 +91,14 @@ class RemoteEnvironments:
             learner.meanwhile = self._prefetch
         learner.progress.replicas = endpoints.fragment.replicas
         algorithm, network = self.experiment.algorithm, self.experiment.algorithm.network
-        remembers = algorithm.learns_state_value and network.memory and not network.shared
+        remembers = algorithm.values_see_more and network.memory and not network.shared
         self._limiter = StalenessLimiter(
             len(self._numbers),
             self.experiment.max_staleness,
             unrolls=[unrolled.learns for unrolled in graph.unrolls],
             learns=graph.learns,
-            # An opponent stays as long as an episode takes: see `opponent_interval`. The value's
-            # memory goes on from a slot's unroll to its next one.
+            # An opponent stays as long as an episode takes: see `opponent_interval`. Memory of
+            # values and critics goes on from a slot's unroll to its next one.
             fixed=self.experiment.self_play is not None or bool(remembers),
         )
         self.sink = SampleSink(

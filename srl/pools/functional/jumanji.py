@@ -155,14 +155,28 @@ class Jumanji:
 
 
 def _made(make: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Makes an environment; options of its generator change the default one."""
+    """Makes an environment; options of its generator change the default one.
+
+    Raises:
+        UserError: If an argument of the generator is not known.
+    """
+    if not options:
+        return make()
     generator = getattr(make(), "_generator", None)
     names = inspect.signature(type(generator).__init__).parameters if generator is not None else ()
     own = {name: value for name, value in options.items() if name in names}
     if own:
-        usual = {name: getattr(generator, name, None) for name in names if name != "self"}
+        for name in names:
+            if name != "self" and name not in own:
+                own[name] = getattr(generator, name, getattr(generator, f"_{name}", None))
+        lost = [name for name, value in own.items() if value is None]
+        if lost:
+            raise UserError(
+                f"the generator {type(generator).__name__} does not tell its {', '.join(lost)}; "
+                "give these options as well"
+            )
         others = {name: value for name, value in options.items() if name not in own}
-        options = {**others, "generator": type(generator)(**{**usual, **own})}
+        options = {**others, "generator": type(generator)(**own)}
     return make(**options)
 
 
