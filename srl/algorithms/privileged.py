@@ -12,6 +12,7 @@ from typing import Any
 
 from srl.core.errors import UserError, expect
 from srl.core.spaces import Space, is_mask, joined_space, space_tree
+from srl.core.tree import leaves_of
 from srl.core.types import Specs, Tree
 
 _OBSERVATION = "observation"
