@@ -55,7 +55,7 @@ class Sweep:
     """The seed of all that is drawn."""
     objective: Objective
     here: bool = True
-    """Whether this machine trains the runs, and its cores decide their plans' sizes."""
+    """True if this machine trains the runs, and its cores decide the sizes of plans."""
     trials: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Lines to be shown."""
