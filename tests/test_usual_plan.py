@@ -70,7 +70,7 @@ def inline_actors(cores, *words, **changes):
     return plans.sized(plans.inline(), experiment, cores, accelerated=False).fragment("step")
 
 
-def test_actors_are_no_more_than_were_measured():
+def test_a_host_of_many_cores_gets_32_actors_at_most():
     assert inline_actors(256, "--num-envs", "1024").replicas == 32
 
 

@@ -167,8 +167,8 @@ _FEW_CORES = 4
 _ENVS_EACH = 4
 """Environments in Python for each actor, before there are more actors than two."""
 _MOST_ACTORS = 32
-"""Actors without a request for more: a process with JAX takes some 200 MB and compiles for itself,
-and more of them were not measured."""
+"""Most actors without a request for more: each that acts compiles for itself and takes some 200 MB,
+and nobody has measured what many gain on one host."""
 
 
 def sized(plan: Plan, experiment: Undecided, cores: int | None, *, accelerated: bool) -> Plan:
