@@ -9,8 +9,11 @@ import pytest
 
 from srl import SelfPlay
 from srl.config.experiment import load_experiment
+from srl.config.overrides import override
 from srl.dataflow import plans
+from srl.launch.auto import candidates
 from srl.run.folder import create_run, recorded_experiment
+from srl.system.cores import cores_to_fill
 
 NATIVE, IN_JAX, PYTHON = "native:CartPole-v1", "jax:gymnax:CartPole-v1", "CartPole-v1"
 ATARI = "atari:Pong"
@@ -51,6 +54,8 @@ def test_environments_step_while_the_learner_learns_where_staleness_is_allowed(m
         (PYTHON, plans.inline(), 8, 8),
         (PYTHON, plans.central(), 7, 4),
         (PYTHON, plans.inline(), 96, 16),
+        (PYTHON, plans.inline(), None, 2),
+        (NATIVE, plans.decoupled(), None, 2),
         (PYTHON, plans.replicated(), 96, 2),
     ],
 )
@@ -60,6 +65,53 @@ def test_actors_of_a_named_plan_follow_from_the_cores(env, plan, cores, actors):
     assert plans.sized(plan, load(NATIVE), cores, accelerated=True) == plan
 
 
+def inline_actors(cores, *words, **changes):
+    experiment = replace(load(PYTHON, *words), **changes)
+    return plans.sized(plans.inline(), experiment, cores, accelerated=False).fragment("step")
+
+
+def test_a_host_of_many_cores_gets_32_actors_at_most():
+    assert inline_actors(256, "--num-envs", "1024").replicas == 32
+
+
+def test_groups_of_more_actors_keep_their_past_matches():
+    assert inline_actors(16, self_play=SelfPlay(past=0.2)).replicas == 2
+    assert inline_actors(16, self_play=SelfPlay(past=0.5)).replicas == 8
+    playing = replace(load(PYTHON), plan="inline", self_play=SelfPlay(past=0.0))
+    sized = override(playing, ["--self-play.past", "0.5"]).settled_plan
+    assert sized.fragment("step").replicas <= 8
+
+
+def test_actors_with_worker_processes_are_not_multiplied(no_control_group, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for words, actors in ((("--workers", "8"), 2), (("--workers", "0"), 8), ((), 8)):
+        plan = load(PYTHON, "--plan", "inline", *words).plan
+        assert plan.fragments["actors"].replicas == actors
+
+
+@pytest.fixture
+def no_control_group(tmp_path, monkeypatch):
+    """A folder for the limits of this process's control group, which has none."""
+    (tmp_path / "own").write_text("0::/\n")
+    monkeypatch.setattr("srl.system.control_group.ROOT", tmp_path)
+    monkeypatch.setattr("srl.system.control_group.OWN", tmp_path / "own")
+    return tmp_path
+
+
+def test_sizes_follow_a_quota_of_processor_time(no_control_group, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert load(PYTHON, "--plan", "inline").plan.fragments["actors"].replicas == 16
+    (no_control_group / "cpu.max").write_text("450000 100000\n")
+    assert load(PYTHON, "--plan", "inline").plan.fragments["actors"].replicas == 4
+    assert cores_to_fill() == 4
+    resolved = load_experiment(PYTHON, ["--plan", "auto"])
+    sizes = {c.experiment.settled_plan.fragment("step").replicas for _, c in candidates(resolved)}
+    assert max(sizes) == 4
+    (no_control_group / "cpu.max").write_text("50000 100000\n")
+    assert cores_to_fill() == 1
+
+
+@pytest.mark.usefixtures("no_control_group")
 def test_a_run_keeps_its_plan_on_machines_with_other_cores(tmp_path, monkeypatch):
     words = ["--plan", "decoupled", "--plan.actors.cores", "0.5"]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
@@ -75,6 +127,10 @@ def test_the_machine_that_submits_a_run_decides_no_sizes(monkeypatch):
     hosts = ["--plan", "decoupled", "--plan.actors.hosts", "2"]
     plan = load_experiment(NATIVE, hosts, here=False).experiment.settled_plan
     assert plan.fragments["actors"].replicas == 2
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    for words in (["--plan", "inline"], ["--max-staleness", "1"]):
+        plan = load_experiment(PYTHON, words, here=False).experiment.settled_plan
+        assert (plan.name, plan.fragments["actors"].replicas) == ("inline", 2)
 
 
 @pytest.mark.usefixtures("gpu")

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from srl.algorithms import ALGORITHMS, Algorithm
@@ -202,11 +203,18 @@ def _divided(value: T, arguments: Sequence[str]) -> T:
     last = {flag.replace("_", "-"): text for flag, text in itertools.pairwise(words)}
     counts = {"num_envs": last.get("--num-envs", ""), "groups": last.get("--groups", "")}
     counts["max_staleness"] = last.get("--max-staleness", "")
+    counts["workers"] = last.get("--workers", "")
     changes: dict[str, Any] = {n: int(text) for n, text in counts.items() if text.isdecimal()}
     if counts["max_staleness"].lower() == "none":
         changes["max_staleness"] = None
     if "--env" in last:
         changes["env"] = last["--env"]
+    playing = getattr(value, "self_play", None)
+    if playing is not None and "--self-play.past" in last:
+        with suppress(ValueError):
+            changes["self_play"] = dataclasses.replace(
+                playing, past=float(last["--self-play.past"])
+            )
     return dataclasses.replace(value, **changes)  # type: ignore[type-var]
 
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Protocol
@@ -16,7 +15,8 @@ from typing import Any, Literal, Protocol
 from srl.core.backends import backend_of
 from srl.core.errors import PlanError
 from srl.dataflow.nodes import NODES, TABLE
-from srl.dataflow.plan import Divided, Fragment, Plan
+from srl.dataflow.plan import Divided, Fragment, Plan, num_groups
+from srl.system.background.cpu_limit import whole_cores_granted
 from srl.system.gpus import jax_gpus
 
 _STEP, _INTERACT = ("step",), ("step", "act", "collect")
@@ -127,6 +127,11 @@ class Undecided(Divided, Protocol):
         ...
 
     @property
+    def workers(self) -> int | None:
+        """Processes that step each of its pools in Python; None leaves it to the pool."""
+        ...
+
+    @property
     def max_staleness(self) -> int | None:
         """Largest age, in updates, of the parameters that act; None without a bound."""
         ...
@@ -140,7 +145,8 @@ def resolve(
     Args:
         plan: A plan, the name of one, or None for the usual one.
         experiment: The experiment.
-        here: Whether this machine runs it, so that its cores decide the sizes of a named plan.
+        here: Whether this machine runs it, so that the cores that it may use decide the sizes of a
+            named plan; otherwise these stay as they are.
 
     Raises:
         PlanError: If there is no plan of this name.
@@ -148,12 +154,11 @@ def resolve(
     if plan == "auto":
         return "auto"
     accelerated = bool(jax_gpus())
+    cores = whole_cores_granted() if here else None
     if isinstance(plan, str):
-        cores = len(os.sched_getaffinity(0)) if here else _FEW_CORES
         return sized(named(plan), experiment, cores, accelerated=accelerated)
     if plan is not None:
         return plan
-    cores = len(os.sched_getaffinity(0)) if here else _FEW_CORES
     return usual(experiment, cores, accelerated=accelerated)
 
 
@@ -161,37 +166,48 @@ _FEW_CORES = 4
 """Cores up from which processes that step, act and learn have a core each."""
 _ENVS_EACH = 4
 """Environments in Python for each actor, before there are more actors than two."""
+_MOST_ACTORS = 32
+"""Most actors without a request for more: each that acts compiles for itself and takes some 200 MB,
+and nobody has measured what many gain on one host."""
 
 
-def sized(plan: Plan, experiment: Undecided, cores: int, *, accelerated: bool) -> Plan:
+def sized(plan: Plan, experiment: Undecided, cores: int | None, *, accelerated: bool) -> Plan:
     """A plan with the number of actors for this machine, in place of two.
 
     One, where actions come from another process and a pool in C++ fills all of a few cores: more
-    processes only wake each other (docs/tuning.md). One for each core, where Python steps.
+    processes only wake each other (docs/tuning.md). One for each core, where Python steps: as many
+    as leave enough past matches in each group, and two where each has worker processes.
 
     Args:
         plan: A plan with two actors; others stay as they are.
         experiment: The experiment.
-        cores: The machine's.
+        cores: The machine's; None leaves all plans as they are.
         accelerated: Whether JAX has an accelerator, for which one group steps while it acts.
     """
     name, actors = plan.home("step"), plan.fragment("step")
-    if plan.one_process or "learn" in actors.nodes or plan.fragment("learn").replicas > 1:
+    if (
+        cores is None
+        or plan.one_process
+        or "learn" in actors.nodes
+        or plan.fragment("learn").replicas > 1
+    ):
         return plan
-    replicas, backend = actors.replicas, backend_of(experiment.env)
+    backend = backend_of(experiment.env)
+
+    def of(replicas: int) -> Plan:
+        return replace(plan, fragments={**plan.fragments, name: replace(actors, replicas=replicas)})
+
     if backend.threaded:
         crosses = "act" not in actors.nodes
-        replicas = 1 if crosses and cores < _FEW_CORES and not accelerated else replicas
-    elif backend.language == "Python":
-        most = min(cores, experiment.num_envs // _ENVS_EACH)
-        counts = (experiment.num_envs, experiment.groups)
-        fits = (n for n in range(most, replicas, -1) if not any(count % n for count in counts))
-        replicas = next(fits, replicas)
-    fragments = {**plan.fragments, name: replace(actors, replicas=replicas)}
-    return replace(plan, fragments=fragments)
+        return of(1) if crosses and cores < _FEW_CORES and not accelerated else plan
+    if backend.language == "Python" and not experiment.workers:
+        most = min(cores, _MOST_ACTORS, experiment.num_envs // _ENVS_EACH)
+        larger = map(of, range(most, actors.replicas, -1))
+        return next((each for each in larger if _divides(each, experiment)), plan)
+    return plan
 
 
-def usual(experiment: Undecided, cores: int, *, accelerated: bool) -> Plan:
+def usual(experiment: Undecided, cores: int | None, *, accelerated: bool) -> Plan:
     """The plan for an experiment that names none; it learns on the accelerator where there is one.
 
     The loop of a native environment, or of one in JAX, is compiled whole if the program can run
@@ -203,7 +219,7 @@ def usual(experiment: Undecided, cores: int, *, accelerated: bool) -> Plan:
 
     Args:
         experiment: The experiment.
-        cores: The machine's.
+        cores: As for `sized`.
         accelerated: Whether JAX has an accelerator.
     """
     env, stale = experiment.env, experiment.max_staleness != 0
@@ -236,12 +252,13 @@ _FEWEST_PAST = 4
 
 
 def _divides(plan: Plan, experiment: Undecided) -> bool:
-    """Tells if the experiment's environments can be divided among the plan's actors."""
-    actors = plan.fragment("step").replicas
-    num_envs, playing = experiment.num_envs, experiment.self_play
-    past = playing.past if playing is not None else 0
-    enough = not past or past * num_envs / actors >= _FEWEST_PAST
-    return num_envs % actors == 0 and experiment.groups % actors == 0 and enough
+    """Tells if the experiment's environments can be divided into the plan's groups."""
+    try:
+        groups = num_groups(plan, experiment)
+    except PlanError:
+        return False
+    past = experiment.self_play.past if experiment.self_play is not None else 0
+    return not past or past * experiment.num_envs / groups >= _FEWEST_PAST
 
 
 def programs_need_cpu(env: Any) -> bool:

@@ -17,6 +17,7 @@ from srl.launch.local import in_processes
 from srl.launch.measure import Measured
 from srl.record.run_record import RunFolder
 from srl.run.folder import create_run, record
+from srl.system.background.cpu_limit import whole_cores_granted
 from srl.system.gpus import jax_gpus
 from srl.system.supervised import Child
 
@@ -85,7 +86,7 @@ def candidates(resolved: Resolved) -> Iterator[tuple[tuple[str, ...], Resolved]]
 
     Those that one process can measure are neighbours.
     """
-    num_envs, cores = resolved.experiment.num_envs, max(2, len(os.sched_getaffinity(0)))
+    num_envs, cores = resolved.experiment.num_envs, max(2, whole_cores_granted())
     fitting = [n for n in range(2, cores + 1) if num_envs % n == 0]
     sizes = sorted({1, *fitting[:1], *fitting[-1:]} if num_envs > 1 else ())
     one = ("--plan.actors.replicas", "1")
@@ -134,15 +135,15 @@ def _answers(folders: Sequence[Path]) -> Iterator[Measured | str]:
         with Child(
             "srl.launch.measure", *arguments, stdout=out, stderr=errors, dies_with_parent=True
         ) as child:
-            given, ended = 0, False
+            given, place, ended = 0, 0, False
             while not ended:
                 ended = child.wait(_POLL_SECONDS)
-                out.seek(0)
-                *lines, _ = out.read().split("\n")
-                for line in lines[given:]:
+                # The child writes where the file's position is, which pread leaves.
+                new = os.pread(out.fileno(), os.fstat(out.fileno()).st_size - place, place)
+                for line in new[: new.rfind(b"\n") + 1].splitlines(keepends=True):
                     answer = json.loads(line)
+                    given, place = given + 1, place + len(line)
                     yield answer["error"] if "error" in answer else Measured(**answer)
-                given = len(lines)
             code = child.reap().code
         if given < len(folders):
             errors.seek(0)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,9 +43,20 @@ class Measured(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Prints the result of each run, or the error, as a line of JSON.
 
-    Of a plan that fewer actors kept waiting for the learner, more actors are not measured.
+    Other text that is printed meanwhile, as experiments and environments do, goes to standard
+    error. Of a plan that fewer actors kept waiting for the learner, more actors are not measured.
     """
     seconds, *run_dirs = argv
+    with os.fdopen(os.dup(1), "w") as answers, contextlib.redirect_stdout(sys.stderr):
+        os.dup2(2, 1)  # for what C++ prints, and programs that an environment starts
+        for answer in _answers(run_dirs, float(seconds)):
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+    return 0
+
+
+def _answers(run_dirs: Sequence[str], seconds: float) -> Iterator[Mapping[str, Any]]:
+    """The result of each run, or the error."""
     learner_bound: set[str] = set()
     for run_dir in run_dirs:
         folder, resolved = open_run(Path(run_dir), trust=True)
@@ -52,15 +64,13 @@ def main(argv: Sequence[str]) -> int:
         try:
             if plan in learner_bound:
                 raise RunError("more actors would wait for the learner, too")
-            found = measure(resolved.experiment, folder, float(seconds))
+            found = measure(resolved.experiment, folder, seconds)
             answer = found._asdict()
             if found.waits > _BOUND:
                 learner_bound.add(plan)
         except (UserError, RunError) as error:
             answer = {"error": str(error)}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-    return 0
+        yield answer
 
 
 def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measured:

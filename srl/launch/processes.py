@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 import time
 from collections.abc import Mapping
@@ -36,6 +35,7 @@ from srl.run.terminal import (
 )
 from srl.run.train_loop import finished
 from srl.streams import Transport
+from srl.system.background.cpu_limit import cores_granted
 from srl.system.gpus import machine_gpus
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class _Lead:
         """Shows the run, and what this machine lacks for it."""
         self.screen.display.header(self._folder)
         if self._here:
-            cores, gpus = len(os.sched_getaffinity(0)), len(machine_gpus())
+            cores, gpus = cores_granted(), len(machine_gpus())
             if lacking := shortage(self._experiment.settled_plan, cores, gpus):
                 self.screen.say(f"{lacking}: workers share what there is")
 

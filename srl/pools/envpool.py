@@ -7,7 +7,6 @@ microseconds a call.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from srl.pools.memory_check import check_memory_by_sample
 from srl.pools.pool import as_actions, checked_seed
 from srl.pools.python.own_options import names_in
 from srl.pools.timestep_arrays import Row, empty_observation
+from srl.system.cores import cores_to_fill
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
 """Families where the time limit ends the episode and does nothing else."""
@@ -68,7 +68,7 @@ class EnvpoolPool(ExclusivePool):
         super().__init__(name, num_envs, batch_size)
         options = dict(options)
         metrics = names_in("metrics", options.pop("metrics", ()))
-        self.threads = threads or min(batch_size, os.cpu_count() or 1)
+        self.threads = threads or min(batch_size, cores_to_fill())
         self._envpool = import_envpool()
         sizes = {"num_envs": num_envs, "batch_size": batch_size, "num_threads": threads}
         spec = make_spec(self._envpool, name, options, sizes)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from srl.system.background.cpu_limit import whole_cores_granted
+
 SHARE = "SRL_CORES"
 """Environment variable: the cores that a worker's threads are to fill, where others like it share
 the machine. The threads run on any core."""
@@ -15,8 +17,8 @@ _libc = ctypes.CDLL(None)
 
 
 def cores_to_fill() -> int:
-    """The number of cores for threads of this process: its share, or all that it may run on."""
-    return int(os.environ.get(SHARE, 0)) or len(os.sched_getaffinity(0))
+    """The number of cores for threads of this process: its share, or all that it may use."""
+    return int(os.environ.get(SHARE, 0)) or whole_cores_granted()
 
 
 def current_core() -> int:

@@ -10,7 +10,7 @@ from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.launch import auto
 from srl.record.run_record import read_config
-from srl.run.folder import open_run
+from srl.run.folder import create_run, open_run
 
 SLOW = """
 import time
@@ -115,6 +115,33 @@ def test_each_run_of_a_process_has_a_result_or_a_reason(tmp_path):
     (tmp_path / "broken").mkdir()
     (found,) = auto._measured([tmp_path / "broken"])
     assert "broken" in found
+
+
+PRINTS = """
+import os
+
+from srl import Experiment, UserError
+
+print("hello from a library")
+os.write(1, b"hello from C++")
+
+
+def environment():
+    raise UserError("this one has none")
+
+
+experiment = Experiment(name="prints", env=environment, plan="replicated")
+"""
+
+
+def test_what_an_experiment_prints_is_no_result(tmp_path):
+    file = tmp_path / "prints.py"
+    file.write_text(PRINTS)
+    resolved = load_experiment(str(file), ["--plan.learners.replicas", "1"])
+    folders = [create_run(resolved, tmp_path / name).path for name in "ab"]
+    found = list(auto._measured(folders))
+    assert len(found) == 2
+    assert all("this one has none" in reason for reason in found)
 
 
 def test_a_candidate_keeps_the_other_words(tmp_path):

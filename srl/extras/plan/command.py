@@ -6,7 +6,6 @@ Nothing trains; one environment is made, as its observations' sizes are not know
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from srl.evaluation.background import beside
 from srl.extras.plan.scene import Scene, nbytes
 from srl.pools import make_pool
 from srl.record.files import write_output
+from srl.system.background.cpu_limit import cores_granted
 from srl.system.gpus import machine_gpus
 from srl.system.shared_memory import available_bytes
 
@@ -80,7 +80,7 @@ def scene_of(experiment: Experiment, fps: float = FPS) -> Scene:
     with make_pool(experiment.env, 1) as pool:
         shapes = shapes_of(experiment, pool.specs, pool.rows(1)[0].timestep, count)
     graph = trace(experiment.algorithm, shapes)
-    lacking = shortage(chosen, len(os.sched_getaffinity(0)), len(machine_gpus()))
+    lacking = shortage(chosen, cores_granted(), len(machine_gpus()))
     warning = _lack_of_memory(chosen, shapes) or lacking or idle_gpu(chosen, experiment.env)
     compiled = chosen.is_one_program or compiles_unrolls(chosen, experiment.env)
     stepping = {chosen.home("step"): replace(chosen.fragment("step"), compiled=compiled)}

@@ -47,7 +47,9 @@ def main(argv: list[str]) -> int:
     """`srl sweep FILE[:NAME]|ENV_ID --FIELD A,B|A..B[:log] ... [--trials N] [--search WAY] ...`."""
     options, arguments = _parser().parse_target(argv)
     fixed, texts = split_searched(arguments)
-    resolved = load_experiment(options.target, fixed, flags=options.flags)
+    resolved = load_experiment(
+        options.target, fixed, flags=options.flags, here=options.on == "local"
+    )
     searched = tuple(_searched(flag, text, resolved) for flag, text in texts.items())
     _check(options, fixed, searched, resolved.experiment)
     path = options.sweep_dir or Path("sweeps") / resolved.experiment.name
@@ -63,6 +65,7 @@ def main(argv: list[str]) -> int:
             seeds=tuple(options.seeds or ()),
             seed=options.search_seed,
             objective=Objective(asked["objective"], options.minimize),
+            here=options.on == "local",
         )
         search = _search(whole, options, resolved.experiment)
         return _train(whole, search, _trainer(folder, options), as_json=options.json)

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
 from srl.extras.sweep.folder import import_optuna, recording
 from srl.extras.sweep.space import Listed, Searched, Settings
 from srl.extras.sweep.trials import Objective, Trial
@@ -52,6 +54,8 @@ class Sweep:
     seed: int
     """The seed of all that is drawn."""
     objective: Objective
+    here: bool = True
+    """True if this machine trains the runs, and its cores decide the sizes of plans."""
     trials: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Lines to be shown."""
@@ -108,8 +112,9 @@ class Sweep:
     def managed_run(self, name: str, settings: Settings, *more: str) -> ManagedRun:
         """A run with these settings and further arguments, in a folder of this name."""
         given = itertools.chain.from_iterable(settings.items())
-        arguments = (self.target, *self.fixed, *given, *more)
-        return ManagedRun(self.folder / name, arguments)
+        arguments = (self.target, *self.fixed, *given)
+        sizes = () if self.here else _sizes(*arguments)
+        return ManagedRun(self.folder / name, (*arguments, *sizes, *more))
 
     def _trial(self, settings: Settings) -> Trial:
         """Adds a trial that is in the study."""
@@ -121,6 +126,20 @@ class Sweep:
         ] or [self.managed_run(name, settings)]
         self.trials.append(Trial(number, settings, runs))
         return self.trials[-1]
+
+
+def _sizes(target: str, *overrides: str) -> tuple[str, ...]:
+    """Arguments for the actors of a run on a cluster, whatever machine it comes to.
+
+    What is requested for the run, and what it does there, are then the same.
+    """
+    try:
+        plan = load_experiment(target, overrides, here=False).experiment.settled_plan
+    except UserError:  # reported when the run is to begin
+        return ()
+    flag = f"--plan.{plan.home('step')}.replicas"
+    named = any(word.partition("=")[0] == flag for word in overrides)
+    return () if plan.one_process or named else (flag, str(plan.fragment("step").replicas))
 
 
 def combinations(searched: tuple[Searched, ...]) -> int:

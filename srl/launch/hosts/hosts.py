@@ -17,6 +17,7 @@ from srl.dataflow.plan import Plan
 from srl.launch.hosts.resources import shares
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.streams import JOINED, LEFT, Identity, Listener, Message, Peer, listen
+from srl.system.background.cpu_limit import whole_cores_granted
 from srl.system.compilation import cache_environment
 from srl.system.gpus import machine_gpus
 from srl.system.shared_memory import available_bytes
@@ -144,7 +145,7 @@ class ThisHost(Hosts):
         run: int | None = None,
         *,
         gpus: Sequence[str] | None = None,
-        pinned: bool = True,
+        pinned: bool | None = None,
     ) -> None:
         """Takes the machine.
 
@@ -152,7 +153,8 @@ class ThisHost(Hosts):
             plan: Of the workers that may be started here.
             run: Of the run; drawn by default.
             gpus: That these workers may use; all of the machine by default.
-            pinned: Whether each worker stays on cores of its own; others may be here too.
+            pinned: Whether each worker stays on cores; by default as `binds` tells. Under a quota
+                of processor time none does: others may be on the same cores.
         """
         gpus = machine_gpus() if gpus is None else gpus
         self.run = secrets.randbits(64) if run is None else run
@@ -160,9 +162,9 @@ class ThisHost(Hosts):
         identity = Identity(self.run, CONTROLLER, 0)
         self._listener = listen("host", identity, limit_bytes=LIMIT_BYTES)
         self._peers: dict[int, Peer] = {}
-        self._pinned = pinned
-        cores = sorted(os.sched_getaffinity(0))
-        self._shares = shares(plan, cores, gpus, available_bytes())
+        cores, granted = sorted(os.sched_getaffinity(0)), whole_cores_granted()
+        pinned = pinned if granted == len(cores) else False
+        self._shares = shares(plan, cores[:granted], gpus, available_bytes(), pinned=pinned)
 
     def start(
         self, spec: WorkerSpec, log: Path, *, accounts: bool, slot: int | None = None
@@ -173,7 +175,7 @@ class ThisHost(Hosts):
             spec,
             run=self.run,
             controller=self._listener.address,
-            cores=share.cores if self._pinned else (),
+            cores=share.cores,
             ledger=self.ledger.fd if accounts else -1,
         )
         with log.open("ab") as output:

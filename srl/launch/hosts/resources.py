@@ -62,7 +62,12 @@ def _open_files(plan: Plan, groups: int, name: str) -> int:
 
 
 def shares(
-    plan: Plan, cores: Sequence[int], gpus: Sequence[str], memory: int
+    plan: Plan,
+    cores: Sequence[int],
+    gpus: Sequence[str],
+    memory: int,
+    *,
+    pinned: bool | None = None,
 ) -> dict[Worker, Share]:
     """Divides a machine among the workers of a plan.
 
@@ -71,9 +76,11 @@ def shares(
         cores: Numbers of the machine's.
         gpus: Names of the machine's, as CUDA_VISIBLE_DEVICES takes them.
         memory: Bytes that are free before any worker is started.
+        pinned: Whether each worker stays on cores; by default as `binds` tells.
     """
+    pinned = binds(plan) if pinned is None else pinned
     workers = [(name, k) for name, f in plan.fragments.items() for k in range(f.replicas)]
-    own_cores = _cores(plan, workers, cores) if _binds(plan) else dict.fromkeys(workers, ())
+    own_cores = _cores(plan, workers, cores) if pinned else dict.fromkeys(workers, ())
     own_gpus = _gpus(plan, workers, gpus)
     steppers = [worker for worker in workers if "step" in plan.fragments[worker[0]].nodes]
     result = {}
@@ -88,8 +95,8 @@ def shares(
     return result
 
 
-def _binds(plan: Plan) -> bool:
-    """Tells if workers stay on cores: where a fragment asks for some, or all are whole loops.
+def binds(plan: Plan) -> bool:
+    """Tells if workers stay on cores: a plan asks for some, or all its workers are whole loops.
 
     Parts of the loop mostly wait for one another, and on cores of their own leave others idle;
     whole loops compute at the same time (docs/tuning.md).

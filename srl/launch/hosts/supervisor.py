@@ -33,7 +33,7 @@ from srl.launch.hosts.messages import (
     wrapped,
 )
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS
-from srl.launch.hosts.resources import expect_open_files
+from srl.launch.hosts.resources import binds, expect_open_files
 from srl.loop.wiring import server, streams_of
 from srl.record.run_record import find_run, read_config, srl_version
 from srl.run.folder import recorded_experiment
@@ -398,7 +398,7 @@ def _room(plan: Plan, fragment: str, slots: int, run: int) -> ThisHost:
     # Cores that are not set apart for this job may be those of another job, too.
     apart = len(os.sched_getaffinity(0)) < (os.cpu_count() or 1)
     room = replace(plan, fragments={fragment: own})
-    return ThisHost(room, run, gpus=() if others_ask else None, pinned=apart)
+    return ThisHost(room, run, gpus=() if others_ask else None, pinned=apart and binds(plan))
 
 
 def _end_once(*_: Any) -> None:

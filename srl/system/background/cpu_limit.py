@@ -21,6 +21,11 @@ def cores_granted() -> float:
     return granted
 
 
+def whole_cores_granted() -> int:
+    """Gives for how many busy threads there are cores; at least 1."""
+    return max(1, int(cores_granted()))
+
+
 class CpuLimit:
     """Makes a process rest, so that it takes no more than a share of the processors.
 

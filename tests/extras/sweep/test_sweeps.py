@@ -9,7 +9,11 @@ import pytest
 from sweeping import RATE, SMALL, STEPS, begun, lines, rows, sweep
 
 from srl.api.cli import main
+from srl.extras.sweep.folder import open_study
+from srl.extras.sweep.space import Listed
+from srl.extras.sweep.sweep import Sweep
 from srl.extras.sweep.trainers.here import divided, gpu_variables
+from srl.extras.sweep.trials import Objective
 from srl.record.run_record import RunFolder, read_config
 from srl.run.metrics import read_metrics
 
@@ -118,6 +122,34 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
     (tmp_path / "s" / "sweep.journal").write_text("[]\n")
     assert sweep(tmp_path / "s", "--algorithm.discount", "3,5") == 2
     assert "is no sweep of this srl" in capsys.readouterr().err
+
+
+def test_a_run_on_a_cluster_has_the_actors_that_are_requested_for_it(tmp_path, monkeypatch):
+    study = open_study(tmp_path, {}, minimize=False)
+
+    def run(*fixed, here=False):
+        objective, searched = (
+            Objective("episode_return", False),
+            (Listed("--groups", ("0",), True),),
+        )
+        whole = Sweep(tmp_path, study, "CartPole-v1", fixed, searched, (), 0, objective, here=here)
+        return whole.managed_run("trial-000", {"--groups": "0"}, "--seed", "4")
+
+    def actors(run):
+        return run.experiment.settled_plan.fragment("step").replicas
+
+    few = run("--plan", "inline")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))  # of this machine's
+    monkeypatch.setattr("srl.system.control_group.OWN", tmp_path / "none")
+    monkeypatch.setattr("srl.system.control_group.ROOT", tmp_path)
+    on_node = run("--plan", "inline")
+    assert few.arguments == on_node.arguments
+    assert few.arguments[-4:] == ("--plan.actors.replicas", "2", "--seed", "4")
+    assert actors(few) == actors(on_node) == 2
+    assert actors(run("--plan", "inline", "--plan.actors.replicas=4")) == 4
+    assert actors(run("--max-staleness", "1")) == 2
+    assert run("--num-envs", "none").arguments[-2:] == ("--seed", "4")  # reported later
+    assert actors(run("--plan", "inline", here=True)) == 16
 
 
 def test_runs_at_a_time_share_cores_and_gpus():

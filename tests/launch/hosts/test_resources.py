@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from srl.dataflow import plans
 from srl.dataflow.plan import Fragment, Plan
 from srl.launch.hosts.resources import shares
+from srl.launch.hosts.supervisor import _room
 from srl.pools.memory_check import MEMORY
 from srl.system.cores import SHARE
 
@@ -48,6 +49,25 @@ def test_threads_of_replicas_fill_the_cores_together_where_they_run_anywhere():
     filled = {worker: share.environment[SHARE] for worker, share in given.items()}
     assert filled == {("actors", 0): "4", ("actors", 1): "4", ("learner", 0): "8"}
     assert shares(plans.inline(9), range(8), [], 800)["actors", 0].environment[SHARE] == "1"
+
+
+def test_workers_of_one_fragment_of_a_cluster_s_plan_are_bound_as_under_the_whole_plan(monkeypatch):
+    for name in ("srl.launch.hosts.hosts", "srl.system.background.cpu_limit"):
+        monkeypatch.setattr(f"{name}.os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    for plan, fragment, cores in (
+        (plans.inline(4), "actors", 0),
+        (plans.decoupled(4), "policies", 0),
+        (plans.replicated(4), "learners", 2),
+    ):
+        host = _room(plan, fragment, 2, run=1)
+        try:
+            for share in host._shares.values():
+                assert len(share.cores) == cores
+                assert share.environment.get(SHARE, "") == ("" if cores else "2")
+        finally:
+            host.close()
+            host.ledger.close()
 
 
 def test_what_is_left_over_goes_to_the_learner():
