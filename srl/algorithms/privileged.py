@@ -14,8 +14,11 @@ from srl.core.errors import UserError, expect
 from srl.core.spaces import Space, is_mask, joined_space, space_tree
 from srl.core.tree import leaves_of
 from srl.core.types import Specs, Tree
+from srl.networks import AutoNetwork, EntityAttention
+from srl.networks.entities import entity_sets, named_leaves, own_leaves
 
 _OBSERVATION = "observation"
+_OF_ENTITIES = AutoNetwork, EntityAttention
 
 
 def visible(tree: Tree, privileged: tuple[str, ...] = ()) -> Tree:
@@ -99,6 +102,11 @@ def expect_privileged(algorithm: Any, specs: Specs) -> None:
             raise UserError(f"{name}: {key!r} is no key of the observations, which {there}{hint}")
         if key.rpartition("/")[2] == "action_mask":
             raise UserError(f"{name}: policies need {key!r}; leave it out")
+        if _unseen(key, specs.observation) and isinstance(algorithm.network, _OF_ENTITIES):
+            raise UserError(
+                f"{name}: next to observation_self, networks of entities see sets alone, and "
+                f"{key!r} is none; make it a part of observation_self or a set, or take MLP"
+            )
     if privileged and not leaves_of(visible(tree, privileged)):
         raise UserError(f"{name}: nothing is left for the policy to observe; name fewer keys")
 
@@ -109,3 +117,10 @@ def _keys(tree: Tree, outer: str) -> Iterator[str]:
         for key, part in tree.items():
             yield f"{outer}{key}"
             yield from _keys(part, f"{outer}{key}/")
+
+
+def _unseen(key: str, space: Space) -> bool:
+    """Tells if networks of entities leave out a key, or all of its parts."""
+    sets = entity_sets(space)
+    seen = {*own_leaves(space), *sets, *(mask for masks in sets.values() for mask in masks)}
+    return seen.isdisjoint(name for name in named_leaves(space) if f"{name}/".startswith(f"{key}/"))

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from small_runs import CARTPOLE
 
 from srl.core.types import Decision, Timestep
+from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.taught_acting import TaughtElsewhere, TaughtHere
+from srl.loop.policy_set import PolicySet
 from srl.streams.group_state import Start
 from srl.streams.inference import InferenceMessage, RemoteActing, Session
 from srl.streams.layout import Layout
@@ -222,9 +225,13 @@ class Own:
         return {"act": seconds}
 
 
+POLICIES = PolicySet.of_experiment(CARTPOLE, first_timestep(CARTPOLE, 1)[0])
 TAUGHT = {
-    "act here, teach elsewhere": (lambda remote: TaughtElsewhere(Own(), remote), "act"),
-    "act elsewhere, teach here": (lambda remote: TaughtHere(remote, lambda seen: ()), "teach"),
+    "act here, teach elsewhere": (lambda remote: TaughtElsewhere(Own(), remote, POLICIES), "act"),
+    "act elsewhere, teach here": (
+        lambda remote: TaughtHere(remote, lambda seen: (), POLICIES),
+        "teach",
+    ),
 }
 
 
