@@ -17,7 +17,8 @@ import zmq
 from srl.streams.transport.interface import Connection, Disconnected, Listener, Peer
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import JOINED, LEFT, Identity, Message, text_of
-from srl.streams.transport.network import NetworkConnection, NetworkListener
+from srl.streams.transport.network import NetworkListener
+from srl.streams.transport.network_connection import NetworkConnection
 from srl.streams.transport.sealing import Guests, Invitation, Unsealed, processor_has_aes
 from srl.streams.transport.tcp import securing
 
@@ -46,33 +47,37 @@ def connect_between_hosts(
     encrypt: bool,
 ) -> Connection:
     """Connects to a listener over the network; see `connect`."""
-    deadline = time.monotonic() + timeout
+    begun = time.monotonic()
     host = address.partition("://")[2].rpartition(":")[0]
     keys = securing("connect to", host, keys, encrypt)
     if not address.startswith(_SEALED):
         return NetworkConnection(address, identity, limit_bytes, timeout, keys)
-    invitation = ask_for_invitation(address, timeout, keys)
+    invitation = ask_for_invitation(address, timeout, keys, begun)
     connection = NetworkConnection(
         f"tcp://{host}:{invitation.port}",
         identity,
         limit_bytes,
-        max(0.0, deadline - time.monotonic()),
+        timeout,
         invitation,
+        begun,
     )
     connection.address = address  # by which connections to one listener are recognized
     return connection
 
 
-def ask_for_invitation(address: str, timeout: float, keys: Keys | None) -> Invitation:
-    """Gets an invitation at the door of a SealedListener.
+def ask_for_invitation(
+    address: str, timeout: float, keys: Keys | None, begun: float | None = None
+) -> Invitation:
+    """Gets an invitation at the door of a SealedListener; for the time see NetworkConnection.
 
     Raises:
         Disconnected: If there is no such door, or it lets nobody in with these keys.
     """
     here = Identity(0, secrets.randbits(32), 0)  # names a connection: a sender has one at a time
     at = "tcp://" + address.removeprefix(_SEALED)
-    with NetworkConnection(at, here, _LIMIT_BYTES, timeout, keys) as door:
-        answer = door.receive(timeout)
+    begun = time.monotonic() if begun is None else begun
+    with NetworkConnection(at, here, _LIMIT_BYTES, timeout, keys, begun) as door:
+        answer = door.receive(max(0.0, begun + timeout - time.monotonic()))
     if answer is None:
         raise Disconnected(f"{address}: nothing answers within {timeout:g} s")
     return Invitation.from_bytes(text_of(answer))

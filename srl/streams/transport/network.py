@@ -7,33 +7,19 @@ unknown what had arrived.
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import threading
 import time
-from collections import deque
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from srl.streams.transport.interface import (
-    Connection,
-    Disconnected,
-    Peer,
-    PolledListener,
-)
+from srl.streams.transport.interface import Peer, PolledListener
 from srl.streams.transport.keys import Keys
-from srl.streams.transport.message import (
-    JOINED,
-    LEFT,
-    Identity,
-    Message,
-    Refused,
-    encode,
-)
-from srl.streams.transport.sealing import Invitation, Unsealed
+from srl.streams.transport.message import JOINED, LEFT, Identity, Message, Refused, encode
+from srl.streams.transport.sealing import Sealed, Unsealed
 from srl.streams.transport.tcp import (
     COPIED_BYTES,
     MOST_UNREAD,
@@ -41,8 +27,12 @@ from srl.streams.transport.tcp import (
     Security,
     accepted_from,
     bind,
+    epoll_of,
     frames_of,
+    has_events,
+    milliseconds,
     monitor,
+    most_early_bytes,
     most_unidentified,
     most_unread_bytes,
     open_socket,
@@ -52,13 +42,9 @@ from srl.streams.transport.tcp import (
 from srl.streams.transport.tcp_watch import TcpConnection, unwatch, watch
 
 _AT_ONCE = 16  # messages read before the LEFT of peers is delivered
-_NEVER_MS = 2**31 - 1
-"""The time before a connection is begun again. With ZeroMQ's own "never" (-1), or with its option
-IMMEDIATE, a socket drops unread messages when the connection ends, also the rest of one that is
-being read, and then aborts the process (fq.cpp: !_more)."""
 _RETRY_MS = 50
-# A plain number, whose operators are faster than those of enums.
-_READABLE = int(zmq.POLLIN)
+_SILENT_SECONDS = 10.0  # that a connection may take to its first message
+_NOBODY = Identity(0, 0, 0)
 
 
 class Route(NamedTuple):
@@ -75,21 +61,6 @@ def _fd(frame: zmq.Frame) -> int:
         return cast(int, frame.get(zmq.SRCFD))
     except zmq.ZMQError:
         return -1
-
-
-def _has_events(monitor: zmq.Socket) -> bool:
-    return bool(cast(int, monitor.get(zmq.EVENTS)) & _READABLE)
-
-
-def _milliseconds(timeout: float | None) -> int | None:
-    return None if timeout is None else math.ceil(1000 * max(timeout, 0))
-
-
-def _epoll(*sockets: zmq.Socket) -> select.epoll:
-    epoll = select.epoll()
-    for socket in sockets:
-        epoll.register(cast(int, socket.get(zmq.FD)), select.EPOLLIN)
-    return epoll
 
 
 class NetworkListener(PolledListener):
@@ -118,6 +89,7 @@ class NetworkListener(PolledListener):
         super().__init__(identity, limit_bytes)
         self._part, self._curve = part_bytes(limit_bytes, security), isinstance(security, Keys)
         self._most_unread = most_unread_bytes(limit_bytes, security)
+        self._most_early = most_early_bytes(limit_bytes, security)
         self._socket = open_socket(zmq.ROUTER, limit_bytes, security)
         self._socket.router_mandatory = True
         self._socket.sndhwm = MOST_UNREAD
@@ -142,7 +114,7 @@ class NetworkListener(PolledListener):
         self._most_unidentified = most_unidentified()
         self._watcher = threading.Thread(
             target=self._keep_watch,
-            args=(_epoll(self._monitor),),
+            args=(epoll_of(self._monitor),),
             name="connections",
             daemon=True,
         )
@@ -164,11 +136,11 @@ class NetworkListener(PolledListener):
         os.close(self._noticed)
 
     def _collect(self, timeout: float | None) -> bool:
-        wait = _milliseconds(0 if self._leaving else timeout)
+        wait = milliseconds(0 if self._leaving else timeout)
         self._unsent_closes = [frames for frames in self._unsent_closes if not self._sent(frames)]
         shorter = bool(self._unsent_closes) and (wait is None or wait > _RETRY_MS)
         ready = dict(self._poller.poll(_RETRY_MS if shorter else wait))
-        if self._noticed in ready:
+        if noticed := self._noticed in ready:
             os.eventfd_read(self._noticed)
         if self._wakeup in ready:
             self._woken()
@@ -177,6 +149,8 @@ class NetworkListener(PolledListener):
             if not more or self._large_waits():
                 break
             more = self._read()
+        if noticed and not more:
+            self._end_silent()
         if self._leaving and not more:  # all that they sent has been read
             with self._watching:
                 left, self._leaving = self._leaving, []
@@ -194,18 +168,32 @@ class NetworkListener(PolledListener):
         """Reads the monitor in a thread: ZeroMQ itself blocks while that is full."""
         with epoll:
             while self._watch():
-                epoll.poll()
+                epoll.poll(_SILENT_SECONDS / 2)
+                if self._silent():
+                    os.eventfd_write(self._noticed, 1)  # its message may wait to be read
+
+    def _silent(self) -> list[TcpConnection]:
+        """The connections that should have brought a message by now."""
+        latest = time.monotonic() - _SILENT_SECONDS
+        with self._watching:
+            connections = [self._connected.get(fd) for fd in self._unidentified]
+        return [each for each in connections if each and each.begun < latest]
+
+    def _end_silent(self) -> None:
+        """Ends silent connections; all that came must have been read."""
+        for connection in self._silent():
+            connection.end(f"no message within {_SILENT_SECONDS:g} s")
 
     def _watch(self) -> bool:
         """Reads which TCP connections have begun and ended; False when the monitor has."""
         with self._watching:
-            while _has_events(self._monitor):
+            while has_events(self._monitor):
                 event = recv_monitor_message(self._monitor)
                 kind, fd = event["event"], int(event["value"])
                 if kind == zmq.EVENT_MONITOR_STOPPED:
                     return False
                 if kind == zmq.EVENT_ACCEPTED:
-                    self._connected[fd] = watch(fd, self._most_unread)
+                    self._connected[fd] = watch(fd, self._most_early)
                     self._unidentified[fd] = accepted_from(
                         fd, len(self._unidentified) >= self._most_unidentified
                     )
@@ -243,7 +231,8 @@ class NetworkListener(PolledListener):
             self._watch()  # for the present TCP connections
             with self._watching:
                 self._unidentified.pop(fd, None)
-        if connection := self._connected.get(fd):
+        connection = self._connected.get(fd)
+        if connection:
             connection.read_bytes += wire
         hung_up = peer is not None and self._peers.get(peer.identity.sender) is not peer
         self._dropped += hung_up
@@ -255,6 +244,7 @@ class NetworkListener(PolledListener):
             if not hung_up:
                 self.refuse(peer or "a process that has sent nothing yet", reason)
                 if codec is None or codec.broken:
+                    peer = peer or self._keep(_NOBODY, Route(route, codec or self._unsealed), fd)
                     self._break_off(peer, fd)
             return True
         if peer:
@@ -262,21 +252,42 @@ class NetworkListener(PolledListener):
                 self._deliver(peer, identity, message)
             if message.kind == LEFT:
                 self._forget(peer)
-        elif message.kind != LEFT and (peer := self._admit(identity, message, Route(route, codec))):
-            self._routes[route] = peer
-            self._identify(peer, fd)
+        elif message.kind != LEFT:
+            if connection:
+                connection.most_unread = self._most_unread
+            self._begin(identity, message, Route(route, codec), fd)
         return True
+
+    def _begin(self, identity: Identity, message: Message, route: Route, fd: int) -> None:
+        """Admits or refuses the sender of a first message."""
+        if not (peer := self._admit(identity, message, route)):
+            self._keep(identity, route, fd)
+            return
+        self._routes[route.address] = peer
+        self._identify(peer, fd)
+        if isinstance(route.codec, Sealed):
+            self._transmit(peer, Message(JOINED))
+
+    def _keep(self, identity: Identity, route: Route, fd: int) -> Peer:
+        """A peer that was never admitted: what comes from it is dropped until it ends."""
+        peer = self._routes[route.address] = Peer(identity, route, shares_memory=False)
+        with self._watching:
+            if fd in self._connected and fd not in self._identified:
+                self._identified[fd] = peer
+            else:  # its connection has ended, and another may have the number
+                self._leaving.append(peer)
+        return peer
 
     def _codec(self, header: zmq.Frame) -> Unsealed:
         """Opens and closes the frames of a peer that has sent nothing before."""
         return self._unsealed
 
-    def _break_off(self, peer: Peer | None, fd: int) -> None:
+    def _break_off(self, peer: Peer, fd: int) -> None:
         """Ends a connection over which no further message can be read."""
-        if peer:
-            self._lose(peer)
+        self._lose(peer)
         with self._watching:
-            if connection := self._connected.get(fd):
+            connection = self._connected.get(fd)
+            if connection and self._identified.get(fd) is peer:  # not a later one of this number
                 connection.end()
 
     def _identify(self, peer: Peer, fd: int) -> None:
@@ -292,6 +303,7 @@ class NetworkListener(PolledListener):
     def _transmit(self, peer: Peer, message: Message) -> None:
         frames = frames_of(self.identity, message, self.limit_bytes, self._part)
         if not self._sent([peer.route.address, *peer.route.codec.close(frames)]):
+            peer.route.codec.take_back()
             self._dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
 
@@ -316,163 +328,3 @@ class NetworkListener(PolledListener):
         if self._routes.get(peer.route.address) is peer:
             del self._routes[peer.route.address]
         self._lose(peer)
-
-
-class NetworkConnection(Connection):
-    """A DEALER that does not connect again."""
-
-    def __init__(
-        self,
-        address: str,
-        identity: Identity,
-        limit_bytes: int,
-        timeout: float = 30.0,
-        security: Security = None,
-    ) -> None:
-        """Waits for the connection, at most `timeout` seconds; see `connect`."""
-        super().__init__(address, identity, limit_bytes)
-        self._part, self._curve = part_bytes(limit_bytes, security), isinstance(security, Keys)
-        sealed = isinstance(security, Invitation)
-        self._codec = security.codec(limit_bytes) if sealed else Unsealed(limit_bytes)
-        self._most_unread = most_unread_bytes(limit_bytes, security)
-        self._socket = open_socket(zmq.DEALER, limit_bytes, security)
-        self._socket.ipv6 = address.startswith("tcp://[")
-        self._socket.reconnect_ivl = _NEVER_MS
-        self._monitor = monitor(
-            self._socket,
-            zmq.EVENT_CONNECTED
-            | zmq.EVENT_HANDSHAKE_SUCCEEDED
-            | zmq.EVENT_DISCONNECTED
-            | zmq.EVENT_CLOSED
-            | sum(STRANGE),
-        )
-        self._poller = zmq.Poller()
-        self._poller.register(self._monitor, zmq.POLLIN)
-        self._poller.register(self._socket, zmq.POLLIN)
-        self._epoll = _epoll(self._socket, self._monitor)
-        self._trackers: deque[zmq.MessageTracker] = deque()
-        self._tcp: TcpConnection | None = None
-        self._known = self._gone = False
-        self._reason = "this end has closed"
-        try:
-            self._socket.connect(address)
-        except zmq.ZMQError as error:
-            self._end(f"no address of a host: {error.strerror}")
-        if not self._handshaken(timeout):
-            failure = "it has closed; only processes with the keys of its run can connect"
-            self._end(failure if self._gone else f"nothing answers within {timeout:g} s")
-        self.send(Message(JOINED))
-
-    def send(self, message: Message) -> None:
-        """Sends; waits while the other end is too busy to take it."""
-        frames = frames_of(self.identity, message, self.limit_bytes, self._part)
-        shared = len(frames[-1]) >= COPIED_BYTES and not self._codec.copies
-        frames = self._codec.close(frames)
-        while not self._socket.closed and self._alive():
-            try:
-                tracker = self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False, track=shared)
-            except zmq.Again:
-                self._poller.modify(self._socket, zmq.POLLOUT)
-                self._poller.poll()
-                self._poller.modify(self._socket, zmq.POLLIN)
-                continue
-            if shared:
-                self._drop_trackers()
-                self._trackers.append(cast(zmq.MessageTracker, tracker))
-            return
-        while self.receive(0):  # raises, with the other end's close reason if there is one
-            pass
-
-    def _receive(self, timeout: float | None) -> tuple[Identity, Message] | None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if self._socket.closed:
-            raise Disconnected(f"{self.address}: {self._reason}")
-        while True:
-            alive = self._alive()  # before the last look, or what came between would be lost
-            try:
-                header = self._socket.recv(zmq.NOBLOCK, copy=False)
-                break
-            except zmq.Again:
-                if not alive:
-                    exceeded = self._tcp.exceeded if self._tcp else ""
-                    self._end(f"it sent {exceeded}" if exceeded else "it has closed")
-            left = None if deadline is None else deadline - time.monotonic()
-            if not self._poller.poll(_milliseconds(left)):
-                return None
-        parts, wire = read_bodies(self._socket, header, self.limit_bytes, self._part, self._curve)
-        if self._tcp:
-            self._tcp.read_bytes += wire
-        try:
-            return self._codec.open(header.buffer, parts)
-        except Refused as reason:
-            if self._codec.broken:
-                self._end(f"it sent {reason}")
-            raise
-
-    @property
-    def held(self) -> int:
-        """The number of the last bodies that are still to be read from their own memory."""
-        self._drop_trackers()
-        return len(self._trackers)
-
-    def _drop_trackers(self) -> None:
-        """Drops those of bodies that have been read."""
-        while self._trackers and self._trackers[0].done:
-            self._trackers.popleft()
-
-    def wait_held(self, most: int, timeout: float) -> bool:
-        """Waits until `held` is at most so many; False if it is more after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        while self.held > most:
-            try:
-                self._trackers[0].wait(max(0.0, deadline - time.monotonic()))
-            except zmq.NotDone:
-                return False
-        return True
-
-    def fileno(self) -> int:
-        """Readable when something may have come: then `receive(0)` until it gives None."""
-        return self._epoll.fileno()
-
-    def close(self) -> None:
-        """Ends the connection; what was sent before arrives if it can within two seconds."""
-        if self._socket.closed:
-            return
-        if not self._gone:
-            try:
-                frames = self._codec.close([encode(self.identity, Message(LEFT), 0)])
-                self._socket.send_multipart(frames, zmq.NOBLOCK)
-            except zmq.Again:
-                pass  # it does not read; the end of the TCP connection shows it
-        unwatch(self._tcp)
-        self._epoll.close()
-        self._socket.disable_monitor()
-        self._monitor.close(0)
-        self._socket.close()
-
-    def _handshaken(self, timeout: float) -> bool:
-        """Waits for the handshake; False if it failed."""
-        deadline = time.monotonic() + timeout
-        while self._alive() and not self._known:
-            if not self._monitor.poll(_milliseconds(deadline - time.monotonic())):
-                return False
-        return self._known
-
-    def _end(self, reason: str = "it has closed") -> NoReturn:
-        """Closes, as the other end has; raises the reason now and at each later call."""
-        self._gone = True
-        self._reason = reason
-        self.close()
-        raise Disconnected(f"{self.address}: {reason}")
-
-    def _alive(self) -> bool:
-        """True while the TCP connection stands."""
-        while not self._gone and _has_events(self._monitor):
-            event = recv_monitor_message(self._monitor)
-            if event["event"] == zmq.EVENT_CONNECTED:
-                self._tcp = watch(int(event["value"]), self._most_unread)
-            elif event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._known = True
-            else:
-                self._gone = True
-        return not self._gone

@@ -52,6 +52,9 @@ class Unsealed:
         """The frames to send for a header and the parts of its body."""
         return frames
 
+    def take_back(self) -> None:
+        """Undoes the last `close`, if none of its frames was sent; they must be dropped."""
+
     def open(self, header: bytes | memoryview, parts: list[memoryview]) -> tuple[Identity, Message]:
         """The message of received frames, a header and the parts of its body.
 
@@ -74,13 +77,22 @@ class Sealed(Unsealed):
         """Closes with the key `outward`, and opens with `inward`."""
         super().__init__(limit_bytes)
         self._outward, self._inward = _Key(outward), _Key(inward)
+        self._before_last = self._outward.position
 
     def close(self, frames: list[Any]) -> list[Any]:
         """Copies of the frames, sealed."""
         header, *parts = frames
+        self._before_last = self._outward.position
         sealed = [self._outward.seal(header, b"")]
         sealed += [self._outward.seal(part, header) for part in parts]
         return sealed
+
+    def take_back(self) -> None:
+        """Undoes the last `close`, if none of its frames was sent; they must be dropped.
+
+        The next frames have their nonces, and two frames under one nonce would reveal each other.
+        """
+        self._outward.position = self._before_last
 
     def open(self, header: bytes | memoryview, parts: list[memoryview]) -> tuple[Identity, Message]:
         """The message of sealed frames.
@@ -112,6 +124,18 @@ class _Key:
 
     def __init__(self, key: bytes) -> None:
         self._use(key)
+
+    @property
+    def position(self) -> tuple[bytes, int]:
+        """The present key, and the count of its frames."""
+        return self._key, self._count
+
+    @position.setter
+    def position(self, position: tuple[bytes, int]) -> None:
+        key, count = position
+        if key != self._key:
+            self._use(key)
+        self._count = count
 
     def seal(self, frame: Any, context: bytes) -> bytes:
         nonce = self._nonce()  # first, as it may come with a new key

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import resource
+import select
 import socket
 import time
-from typing import Any
+from typing import Any, cast
 
 import zmq
 
@@ -24,6 +26,8 @@ or an invitation, with which messages are sealed (`sealing`). None for neither."
 COPIED_BYTES = 1 << 17
 """A smaller body is copied, which is faster than to share it with ZeroMQ's thread; listeners read
 ahead until one that is as large waits."""
+EARLY_BYTES = 1 << 17
+"""The most bytes that are sent over a sealed connection before the answer to JOINED."""
 MOST_UNREAD = 1024
 """Messages that wait on each side of a connection, if they are small."""
 STRANGE = {
@@ -36,6 +40,8 @@ STRANGE = {
 """The events of connections that failed, as text."""
 _QUEUED_BYTES = 1 << 24  # of large messages on each side of a connection, before its sender waits
 _LEAST_QUEUED = 16
+# A plain number, whose operators are faster than those of enums.
+_READABLE = int(zmq.POLLIN)
 _LINGER_MS = 2000
 _CURVE_BYTES = 33  # that CURVE adds to a frame (a seal less): a word, a nonce, a code, flags
 _SHORT_FRAME, _SHORT_HEADER, _LONG_HEADER = 255, 2, 9  # of ZMTP, in bytes
@@ -112,6 +118,16 @@ def most_unread_bytes(limit_bytes: int, security: Security) -> int:
     frames = [HEADER_BYTES, *[part] * -(-limit_bytes // part)]
     largest = sum(wire_bytes(size, security is not None) for size in frames)
     return (_unread_messages(limit_bytes) + 1) * largest + _HANDSHAKE_BYTES
+
+
+def most_early_bytes(limit_bytes: int, security: Security) -> int:
+    """Gives the most bytes that can wait unread before the first message was opened.
+
+    Whoever shows an invitation gets through ZeroMQ's handshake, perhaps without the keys.
+    """
+    most = most_unread_bytes(limit_bytes, security)
+    sealed = isinstance(security, Guests | Invitation)
+    return min(most, _HANDSHAKE_BYTES + EARLY_BYTES) if sealed else most
 
 
 def most_unidentified() -> int:
@@ -240,6 +256,24 @@ def monitor(opened: zmq.Socket, events: int) -> zmq.Socket:
     events_of.rcvhwm = 0
     events_of.connect(address)
     return events_of
+
+
+def has_events(monitor: zmq.Socket) -> bool:
+    """True if an event waits on a monitor."""
+    return bool(cast(int, monitor.get(zmq.EVENTS)) & _READABLE)
+
+
+def milliseconds(timeout: float | None) -> int | None:
+    """Seconds as ZeroMQ takes them."""
+    return None if timeout is None else math.ceil(1000 * max(timeout, 0))
+
+
+def epoll_of(*sockets: zmq.Socket) -> select.epoll:
+    """Readable when something may have come to a socket."""
+    epoll = select.epoll()
+    for each in sockets:
+        epoll.register(cast(int, each.get(zmq.FD)), select.EPOLLIN)
+    return epoll
 
 
 def accepted_from(fd: int, surplus: bool) -> str:

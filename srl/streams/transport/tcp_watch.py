@@ -49,8 +49,9 @@ class TcpConnection:
         self.read_bytes = 0
         """Bytes read from the ZeroMQ socket; its owner counts them."""
         self.exceeded = ""
-        """Why it was shut down, if it brought in too much."""
-        self._most_unread = most_unread
+        """Why it was shut down, if it did not keep to a limit."""
+        self.most_unread = most_unread
+        self.begun = time.monotonic()
         self._doubted_since: float | None = None
         with _borrowed(fd) as opened:
             self._ends = opened.getsockname(), opened.getpeername()
@@ -68,8 +69,15 @@ class TcpConnection:
         except OSError:
             pass  # it has ended, which ZeroMQ reports
 
+    def unread_bytes(self) -> int:
+        """The bytes that ZeroMQ has taken in and its owner has not read; 0 if it has ended."""
+        with suppress(OSError), _borrowed(self.fd) as opened:
+            info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+            return self._unread(_INFO.unpack(info)[-1])
+        return 0
+
     def end(self, exceeded: str = "") -> None:
-        """Shuts it down, perhaps as it brought in too much; ZeroMQ reports its end."""
+        """Shuts it down, perhaps for what it brought in; ZeroMQ reports its end."""
         with suppress(OSError), _borrowed(self.fd) as opened:
             # ZeroMQ may have closed it, and the number may be another file's by now.
             if self._ends == (opened.getsockname(), opened.getpeername()):
@@ -87,13 +95,16 @@ class TcpConnection:
 
     def _check_unread(self, received: int) -> str:
         """The error if too many bytes came and were not read yet; else empty."""
-        if received - self.read_bytes <= self._most_unread:
+        if received - self.read_bytes <= self.most_unread:
             return ""
+        unread = self._unread(received)
+        if unread <= self.most_unread:
+            return ""
+        return f"{unread:,} bytes that were not read yet; at most {self.most_unread:,} may wait"
+
+    def _unread(self, received: int) -> int:
         in_kernel = struct.unpack("i", fcntl.ioctl(self.fd, termios.FIONREAD, b"\0" * 4))[0]
-        unread = received - in_kernel - self.read_bytes
-        if unread <= self._most_unread:
-            return ""
-        return f"{unread:,} bytes that were not read yet; at most {self._most_unread:,} may wait"
+        return received - in_kernel - self.read_bytes
 
 
 class _Watch:

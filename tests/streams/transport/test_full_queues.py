@@ -190,7 +190,7 @@ def receive_all(end):
 def test_a_listener_that_sends_too_many_frames_is_left(monkeypatch):
     """A worker does not let another fill its memory, either."""
     monkeypatch.setattr(
-        "srl.streams.transport.network.most_unread_bytes", lambda limit, keys: 1 << 20
+        "srl.streams.transport.network_connection.most_unread_bytes", lambda limit, keys: 1 << 20
     )
     with (
         ExitStack() as stack,
@@ -229,7 +229,7 @@ def test_what_an_honest_peer_can_send_to_a_busy_reader_is_never_too_much(keys):
             assert len(listener.receive(SECONDS)[1].body or b"") == size
         sender.join()
         (counted,) = listener._connected.values()
-        counted._most_unread = 1 << 10  # but for the handshake nothing is left to be read
+        counted.most_unread = 1 << 10  # but for the handshake nothing is left to be read
         counted.look(time.monotonic())
         assert counted.exceeded == ""
     assert most_unread_bytes(LIMIT, keys) < 18 * LIMIT

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import threading
 import time
 
 import numpy as np
@@ -13,8 +14,9 @@ from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, 
 from srl.streams.transport.door import ask_for_invitation
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import encode
-from srl.streams.transport.network import NetworkConnection
-from srl.streams.transport.sealing import Guests
+from srl.streams.transport.network_connection import NetworkConnection
+from srl.streams.transport.sealing import Guests, Sealed
+from srl.streams.transport.tcp import frames_of
 
 RUN, LIMIT, SECONDS = 77, 1 << 22, 20
 ME = Identity(RUN, 1, 0)
@@ -153,7 +155,7 @@ def test_a_fault_on_the_way_to_a_listener_ends_the_connection(listener, fault, a
     assert listener.refused == 1
 
 
-@pytest.mark.parametrize("fault", [altered(1, flip(30)), altered(0, alone), ordered(2, 3, 0, 1)])
+@pytest.mark.parametrize("fault", [altered(2, flip(30)), altered(1, alone), ordered(0, 3, 4, 1, 2)])
 def test_a_fault_on_the_way_from_a_listener_ends_the_connection(listener, fault):
     with relayed(listener, back=fault) as (connection, peer, _):
         for body in SENT:
@@ -268,7 +270,7 @@ def test_keys_are_renewed_before_their_counters_end(listener, monkeypatch):
             assert content(connection.receive(SECONDS)) == b"the same each time"
     assert len(out) > 100
     assert len(set(out)) == len(out)
-    assert len(set(back)) == len(back) == 40
+    assert len(set(back)) == len(back) == 41  # with the answer to JOINED
 
 
 def test_all_keys_differ():
@@ -283,3 +285,145 @@ def test_a_processor_without_aes_has_curve_instead(monkeypatch):
         assert_admitted(listener)
         with pytest.raises(Disconnected, match="only processes with the keys of its run"):
             connect(listener.address, ME, limit_bytes=LIMIT, keys=Keys.new(), timeout=SECONDS)
+
+
+def endless(frames):
+    """Passes one message of very many frames on, in place of the first, which never ends."""
+    next(frames)
+    for _ in range(64):
+        yield b"\1\0" * (1 << 14)
+    yield from nothing(frames)
+
+
+def nothing(frames):
+    for _ in frames:
+        yield b""
+
+
+@contextlib.contextmanager
+def worker_behind(listener, out):
+    """A worker that a stranger on the wire lets make the handshake, and then speaks for."""
+    relay = Relay(listener.sealed_address, out)
+    invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
+    with NetworkConnection(relay.address, ME, LIMIT, SECONDS, invitation) as connection:
+        yield connection
+    relay.close()
+
+
+def test_a_message_without_end_from_a_stranger_ends_its_connection(listener, caplog):
+    """ZeroMQ hands over whole messages alone, so no frame of it is ever opened."""
+    with worker_behind(listener, endless) as connection:
+        until_refused(listener, 1)
+        with pytest.raises(Disconnected):
+            connection.wait(lambda: None)
+    assert "bytes that were not read yet; at most 196,608 may wait" in caplog.text
+    assert_admitted(listener)
+    assert listener.refused == 1
+
+
+def test_a_stranger_that_stays_silent_is_cut_off(listener, caplog, monkeypatch):
+    monkeypatch.setattr("srl.streams.transport.network._SILENT_SECONDS", 0.2)
+    with worker_behind(listener, nothing) as connection:
+        until_refused(listener, 1)
+        with pytest.raises(Disconnected):
+            connection.wait(lambda: None)
+    assert "no message within 0.2 s" in caplog.text
+
+
+def test_a_worker_is_not_late_where_its_first_message_waits_to_be_read(listener, monkeypatch):
+    with connect(listener.address, ME, limit_bytes=LIMIT, keys=KEYS) as connection:
+        assert listener._socket.poll(1000 * SECONDS)
+        monkeypatch.setattr("srl.streams.transport.network._SILENT_SECONDS", 0.0)
+        peer, message = listener.receive(SECONDS)
+        assert message == Message(JOINED)
+        assert listener.receive(0) is None
+        listener.send(peer, Message(16))
+        assert connection.receive(SECONDS) == Message(16)
+
+
+def test_a_message_without_end_in_place_of_a_listeners_ends_the_connection(listener):
+    with relayed(listener, back=endless) as (connection, peer, _):
+        with pytest.raises(Disconnected, match=r"it sent .* bytes without a first message"):
+            connection.receive(SECONDS)
+        assert listener.receive(SECONDS) == (peer, Message(LEFT))
+
+
+def test_a_worker_sends_little_until_the_listener_has_opened_a_message(listener):
+    """More could not be told from a stranger's while the listener is busy."""
+    with connect(listener.address, ME, limit_bytes=LIMIT, keys=KEYS) as connection:
+        sender = threading.Thread(
+            target=lambda: [connection.send(Message(16, body=LARGE)) for _ in range(60)]
+        )
+        sender.start()
+        sender.join(0.2)  # more than the queues hold
+        peer, message = listener.receive(SECONDS)
+        assert message == Message(JOINED)
+        for _ in range(60):
+            whose, message = listener.receive(SECONDS)
+            assert whose is peer
+            assert content(message) == bytes(LARGE)
+        sender.join(SECONDS)
+    assert listener.refused == 0
+
+
+def test_a_refused_worker_is_counted_once_whatever_it_goes_on_to_send(listener):
+    invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
+    other_run = Identity(RUN + 1, 1, 0)
+    with NetworkConnection(
+        listener.sealed_address, other_run, LIMIT, SECONDS, invitation
+    ) as connection:
+        for _ in range(5):
+            connection.send(Message(16, body=b"more"))
+        with pytest.raises(Disconnected, match="it belongs to run"):
+            connection.wait(lambda: listener.receive(0))
+    assert_admitted(listener)
+    assert listener.refused == 1
+
+
+def test_the_end_of_a_connection_spares_a_later_one_of_its_number(listener):
+    with relayed(listener) as (_, before, _):
+        pass
+    assert listener.receive(SECONDS) == (before, Message(LEFT))
+    with relayed(listener) as (connection, peer, _):
+        (number,) = listener._identified
+        listener._break_off(before, number)
+        connection.send(Message(16, body=b"still here"))
+        assert listener.receive(SECONDS)[0] is peer
+
+
+def read_all(connection, alive):
+    while True:
+        connection.wait(alive)
+
+
+def test_a_worker_that_does_not_read_gets_the_reason_for_its_end(listener):
+    """What had no room was never sent, so nothing is missing before the reason."""
+    with connect(listener.address, ME, limit_bytes=LIMIT, keys=KEYS) as connection:
+        peer, _ = listener.receive(SECONDS)
+        while not listener.dropped:
+            listener.send(peer, Message(16, body=bytes(1000)))
+        assert listener.receive(SECONDS) == (peer, Message(LEFT))
+        with pytest.raises(Disconnected, match="it does not read what it is sent"):
+            read_all(connection, lambda: listener.receive(0))
+
+
+def test_frames_that_were_taken_back_leave_no_gap_at_the_change_of_a_key(monkeypatch):
+    monkeypatch.setattr("srl.streams.transport.sealing._KEY_FRAMES", 4)
+    invitation = Guests().invite(1)
+    here = invitation.codec(LIMIT)
+    there = Sealed(LIMIT, invitation.from_listener, invitation.to_listener)
+    for _ in range(5):
+        here.close(frames_of(ME, Message(16, body=LARGE), LIMIT, 1 << 18))
+        here.take_back()
+        header, *parts = here.close(frames_of(ME, Message(17, body=LARGE), LIMIT, 1 << 18))
+        _, message = there.open(header, [memoryview(part) for part in parts])
+        assert content(message) == bytes(LARGE)
+
+
+def test_one_deadline_holds_for_the_door_and_what_is_behind_it(listener):
+    begun = time.monotonic() - SECONDS
+    with pytest.raises(Disconnected, match=f"nothing answers within {SECONDS} s"):
+        ask_for_invitation(listener.address, SECONDS, KEYS, begun)
+    invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
+    with pytest.raises(Disconnected, match=f"nothing answers within {SECONDS} s"):
+        NetworkConnection(listener.sealed_address, ME, LIMIT, SECONDS, invitation, begun)
