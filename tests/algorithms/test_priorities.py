@@ -177,7 +177,7 @@ def test_a_window_that_is_drawn_again_keeps_the_last_priority_that_was_noted(nam
             expected[place] = notes[draw]
             times[place] += 1
     assert (times > 1).any()
-    sample = Sample((), Draws(block, row, column, column), (), ready)
+    sample = Sample((), Draws(block, row, column, column), (), ready, ~ready)
     batch = SimpleNamespace(sample=sample, observations=state.observations)
     finish = jax.jit(lambda *given: instance.finish(*given[:2], batch, {"priority": given[2]})[1])
     finished = finish(state, Prioritized((), jnp.asarray(priority)), notes)

@@ -134,6 +134,22 @@ def placed(**fragments):
     return replace(experiment, algorithm=TAUGHT, teacher="TEACHER", plan=plan)
 
 
+taught_by_itself = replace(
+    experiment,
+    algorithm=replace(experiment.algorithm, taught=0.5),
+    plan=Plan(
+        "placed",
+        {
+            "actors": Fragment(("step", "collect")),
+            "policies": Fragment(("act",)),
+            "teacher": Fragment(("teach",)),
+            "learner": Fragment(("learn",)),
+        },
+    ),
+)
+"""A teacher of the algorithm's own."""
+
+
 # The ways to place a teacher apart from `act`, each named after the fragment that teaches.
 teacher_inline = placed(actors="step act collect", teacher="teach", learner="learn")
 teacher_decoupled = placed(actors="step collect", policies="act", teacher="teach", learner="learn")

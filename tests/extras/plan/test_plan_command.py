@@ -48,7 +48,7 @@ def test_a_plan_is_told_in_the_terminal(capsys):
 
 
 def test_a_teacher_is_drawn_where_it_is_with_the_bytes_of_its_calls(capsys):
-    drawn = [f"{ROOT}/tests/loop/drawn.py:teacher_decoupled", "--algorithm.taught", "0.5", "--json"]
+    drawn = [f"{ROOT}/tests/loop/drawn.py:taught_by_itself", "--json"]
     told = json.loads(shown(capsys, *drawn))
     assert told["fragments"]["teacher"]["nodes"] == ["teach"]
     (teaching,) = (stream for stream in told["streams"] if stream["target"] == "teacher")
