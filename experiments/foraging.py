@@ -6,7 +6,8 @@ srl run experiments/foraging.py:three                # 10x10-3p-3f
 srl run experiments/foraging.py:ippo --seed 1
 srl run experiments/foraging.py --env.num-food 3
 
-A return of 1, the sum of the agents' own, is all food. Agents learn from the team's sum.
+The returns of all agents add up to 1 if all food is loaded: 0.5 each for two. Agents learn from
+the team's sum.
 """
 
 from dataclasses import dataclass, replace

@@ -3,7 +3,7 @@
 pip install 'envpool>=1.2.5,<1.3'
 srl run experiments/robot.py                                       # a critic that sees more
 srl run experiments/robot.py:teacher                               # a policy that sees all
-srl run experiments/robot.py --teacher runs/robot_teacher          # learns from that one, too
+srl run experiments/robot.py:student --teacher runs/robot_teacher  # learns from that one, too
 srl run experiments/robot.py --env envpool:Go1JoystickRoughTerrain-v1
 srl eval runs/robot --video
 
@@ -79,4 +79,8 @@ experiment = Experiment(
 )
 teacher = replace(
     experiment, name="robot_teacher", algorithm=replace(experiment.algorithm, privileged=())
+)
+# A teacher's advice is about the rows as they were, so without their mirror images.
+student = replace(
+    experiment, name="robot_student", algorithm=replace(experiment.algorithm, mirror=None)
 )
