@@ -9,6 +9,7 @@ from typing import Any
 
 from srl.algorithms.distributions import Distribution, action_mask
 from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.replay import Rows
 from srl.algorithms.replay_sampling import portions
 from srl.algorithms.stretch import Stretch
 from srl.core.errors import UserError
@@ -68,18 +69,10 @@ class BoundedActor:
         inputs = self.normalizer.policy_inputs(statistics, observation)
         return self.network.policy(params, inputs, memory)
 
-    def memories(
-        self,
-        params: Tree,
-        statistics: Any,
-        observation: Tree,
-        action: Array,
-        memory: Tree,
-        ended: Array,
-    ) -> Array:
+    def memories(self, params: Tree, statistics: Any, rows: Rows, memory: Tree) -> Array:
         """Gives the memory before each row and after the last; see `srl.algorithms.sequences`."""
-        inputs = self.normalizer.policy_inputs(statistics, observation)
-        return self.network.policy_memories(params, inputs, memory, ended)
+        inputs = self.normalizer.policy_inputs(statistics, rows.observation)
+        return self.network.policy_memories(params, inputs, memory, rows.ended)
 
     def shaped(self, action: Array) -> Array:
         """Gives actions the shape of their space: [..., numbers] to [..., *shape]."""

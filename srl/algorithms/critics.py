@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.replay import Rows
 from srl.algorithms.value_forms import Mean, ValueForm
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -54,22 +55,13 @@ class ActionCritics:
         """Gives all critics' memory of nothing, [batch, number, units]; () where there is none."""
         return _memory_of_each(self.network, batch, self.number)
 
-    def memories(
-        self,
-        params: Tree,
-        statistics: Any,
-        observation: Tree,
-        action: Array,
-        memory: Tree,
-        ended: Array,
-    ) -> Array:
+    def memories(self, params: Tree, statistics: Any, rows: Rows, memory: Tree) -> Array:
         """Gives the memory before each row and after the last, [L + 1, S, number, units].
 
         Of the actions of rows [L, S, ...], too; see `srl.algorithms.sequences`.
         """
-        inputs = self._inputs(statistics, observation, action, 2)
-        of = lambda one, memory: self.network.value_memories(one, inputs, memory, ended)  # noqa: E731
-        return jax.vmap(of, (0, 1), 2)(params, memory)
+        inputs = self._inputs(statistics, rows.observation, rows.action, 2)
+        return _memories_of_each(self.network, params, inputs, memory, rows.ended)
 
     def values(
         self, params: Tree, statistics: Any, observation: Tree, action: Array, memory: Tree = ()
@@ -90,8 +82,7 @@ class ActionCritics:
             memory: [S, number, units], before these rows; () without memory.
         """
         inputs = self._inputs(statistics, observation, action, 1)
-        of = lambda one, memory: self.network.value_outputs(one, inputs, memory)  # noqa: E731
-        return jax.vmap(of, (0, 1))(params, memory)
+        return _outputs_of_each(self.network, params, inputs, memory)
 
     def _inputs(
         self, statistics: Any, observation: Tree, action: Array, axes: int
@@ -135,22 +126,13 @@ class ChoiceCritics:
         """Gives all critics' memory of nothing, [batch, number, units]; () where there is none."""
         return _memory_of_each(self.network, batch, self.number)
 
-    def memories(
-        self,
-        params: Tree,
-        statistics: Any,
-        observation: Tree,
-        action: Array,
-        memory: Tree,
-        ended: Array,
-    ) -> Array:
+    def memories(self, params: Tree, statistics: Any, rows: Rows, memory: Tree) -> Array:
         """Gives the memory before each row and after the last, [L + 1, S, number, units].
 
         Actions have no part in it; see `srl.algorithms.sequences`.
         """
-        inputs = self.normalizer.normalize(statistics, observation)
-        of = lambda one, memory: self.network.value_memories(one, inputs, memory, ended)  # noqa: E731
-        return jax.vmap(of, (0, 1), 2)(params, memory)
+        inputs = self.normalizer.normalize(statistics, rows.observation)
+        return _memories_of_each(self.network, params, inputs, memory, rows.ended)
 
     def values(self, params: Tree, statistics: Any, observation: Tree, memory: Tree = ()) -> Array:
         """Gives the values of all actions by all critics, [number, S, actions].
@@ -158,8 +140,7 @@ class ChoiceCritics:
         The memory before these rows is [S, number, units], or () without memory.
         """
         inputs = self.normalizer.normalize(statistics, observation)
-        of = lambda one, memory: self.network.value_outputs(one, inputs, memory)  # noqa: E731
-        return jax.vmap(of, (0, 1))(params, memory)
+        return _outputs_of_each(self.network, params, inputs, memory)
 
 
 def min_of_subset(values: Array, key: Array, subset: int) -> Array:
@@ -200,6 +181,20 @@ def _memory_of_each(network: PolicyAndValue, batch: int, number: int) -> Tree:
     """The memory of nothing of critics, [batch, number, units]."""
     memory = network.initial_memory(batch)
     return jax.tree.map(lambda x: jnp.repeat(x[:, None], number, axis=1), memory)
+
+
+def _memories_of_each(
+    network: PolicyAndValue, params: Tree, inputs: Tree, memory: Tree, ended: Array
+) -> Array:
+    """The memories of critics before each row and after the last, [L + 1, S, number, units]."""
+    of = lambda one, memory: network.value_memories(one, inputs, memory, ended)  # noqa: E731
+    return jax.vmap(of, (0, 1), 2)(params, memory)
+
+
+def _outputs_of_each(network: PolicyAndValue, params: Tree, inputs: Tree, memory: Tree) -> Array:
+    """The outputs of critics, [number, S, outputs]."""
+    of = lambda one, memory: network.value_outputs(one, inputs, memory)  # noqa: E731
+    return jax.vmap(of, (0, 1))(params, memory)
 
 
 def _stacked(init: Callable[[Array], Tree], key: Array, number: int) -> Tree:

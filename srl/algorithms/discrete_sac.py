@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from srl.algorithms.algorithm import Instance, Total
+from srl.algorithms.algorithm import Total
 from srl.algorithms.critics import ChoiceCritics, expect_critics_fit, min_of_subset, step_key
 from srl.algorithms.distributions import (
     ActionSpace,
@@ -22,10 +22,9 @@ from srl.algorithms.distributions import (
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import ObservationNormalizer, Statistics
 from srl.algorithms.off_policy import OffPolicy
-from srl.algorithms.replay import Replay, Transitions
-from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.sequences import Steps, Windows, expect_steps_fit
-from srl.algorithms.uniform_replay import Sampling
+from srl.algorithms.replay import Replay, Rows, Transitions
+from srl.algorithms.replay_ratio import zeros_unless
+from srl.algorithms.sequences import StepsInstance, Used, Windows, expect_steps_fit
 from srl.algorithms.value_heads import chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -158,22 +157,14 @@ class ChoiceActor:
         choice = self.actions((), outputs, action_mask(observation))
         return choice, memory  # type: ignore[return-value]
 
-    def memories(
-        self,
-        params: Tree,
-        statistics: Any,
-        observation: Tree,
-        action: Array,
-        memory: Tree,
-        ended: Array,
-    ) -> Array:
+    def memories(self, params: Tree, statistics: Any, rows: Rows, memory: Tree) -> Array:
         """Gives the memory before each row and after the last; see `srl.algorithms.sequences`."""
-        inputs = self.normalizer.policy_inputs(statistics, observation)
-        return self.network.policy_memories(params, inputs, memory, ended)
+        inputs = self.normalizer.policy_inputs(statistics, rows.observation)
+        return self.network.policy_memories(params, inputs, memory, rows.ended)
 
 
 @dataclass(frozen=True)
-class DiscreteSACInstance(Instance):
+class DiscreteSACInstance(StepsInstance):
     """SAC for one trained policy of discrete actions."""
 
     config: DiscreteSAC
@@ -205,31 +196,6 @@ class DiscreteSACInstance(Instance):
         """The optimizers of the networks and of the temperature."""
         return dict.fromkeys(("actor", "critics", "log_temperature"), adam())
 
-    @cached_property
-    def steps(self) -> Steps:
-        """The division of unrolls into steps to learn from."""
-        return Steps(self.config, self.slots, self.stack, self.critics)
-
-    @cached_property
-    def ratio(self) -> ReplayRatio:
-        """The gradient steps of each update."""
-        return self.steps.ratio
-
-    @cached_property
-    def replay(self) -> Sampling:
-        """The replay of windows: of transitions or, with memory, of sequences."""
-        return self.steps.replay
-
-    @property
-    def chunk(self) -> int:
-        """Steps between the memories that are stored."""
-        return self.steps.chunk
-
-    @property
-    def gradient_steps(self) -> int:
-        """Gradient steps of an update."""
-        return self.ratio.gradient_steps
-
     def init(self, key: Array) -> DiscreteSACState:
         """Draws parameters, which the target networks start from, too."""
         params_key, learning_key = jax.random.split(key)
@@ -252,10 +218,6 @@ class DiscreteSACInstance(Instance):
         """Gives the actor's parameters and the statistics of observations."""
         return Policy(state.params["actor"], self.normalizer.policy_statistics(state.observations))
 
-    def empty_replay(self, unroll: Unroll) -> Replay:
-        """Gives a replay of nothing for the slots of this unroll."""
-        return self.steps.empty(unroll)
-
     def prepare(
         self, state: DiscreteSACState, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[DiscreteSACState, Replay, Batch]:
@@ -264,23 +226,9 @@ class DiscreteSACInstance(Instance):
         observations = self.normalizer.seen(state.observations, unroll, total)
         return state, replay, Batch(drawn, observations)
 
-    def taken(
-        self, drawn: Transitions | Windows, state: DiscreteSACState, **learning: Tree
-    ) -> Transitions:
-        """Gives the transitions of a gradient step, with memory by the parameters of networks.
-
-        Args:
-            drawn: Of the gradient step.
-            state: With the parameters.
-            learning: Parameters by name, in place of the state's.
-        """
-        params = {**state.params, "targets": state.targets, **learning}
-        networks = {
-            "actor": ("actor", self.actor, params["actor"]),
-            "critics": ("critics", self.critics, params["critics"]),
-            "targets": ("critics", self.critics, params["targets"]),
-        }
-        return self.steps.taken(drawn, networks, state.observations)
+    def targets(self, state: DiscreteSACState) -> Used:
+        """Gives the target networks; see `StepsInstance`."""
+        return {"targets": ("critics", self.critics, state.targets)}
 
     def expected(self, choice: Categorical, values: Array, observation: Tree) -> Array:
         """Gives the expected value of the actor's choice (eq. 10), [S]; 0 without any choice."""

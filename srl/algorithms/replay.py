@@ -32,6 +32,14 @@ class Replay(NamedTuple):
     begin: Array = ()  # int32 [rounds, S], of windows: their first row after the burn-in
 
 
+class Rows(NamedTuple):
+    """Rows of B slots, [L, B, ...], for networks with memory."""
+
+    observation: Tree
+    action: Array
+    ended: Array  # bool, rows that end an episode
+
+
 _MOST_ROWS = 2**31 - 1
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from srl.algorithms.algorithm import Instance, Total
+from srl.algorithms.algorithm import Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution
@@ -21,9 +21,8 @@ from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sum
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Transitions
-from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
-from srl.algorithms.sequences import Steps, Windows, expect_steps_fit
-from srl.algorithms.uniform_replay import Sampling
+from srl.algorithms.replay_ratio import zeros_unless
+from srl.algorithms.sequences import StepsInstance, Used, Windows, expect_steps_fit
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
@@ -180,7 +179,7 @@ class SquashedActor(BoundedActor):
 
 
 @dataclass(frozen=True)
-class SACInstance(Instance):
+class SACInstance(StepsInstance):
     """SAC for one trained policy."""
 
     config: SAC
@@ -207,31 +206,6 @@ class SACInstance(Instance):
         networks = adam(self.config.weight_decay)
         return {"critics": networks, "actor": networks, "log_temperature": adam()}
 
-    @cached_property
-    def steps(self) -> Steps:
-        """The division of unrolls into steps to learn from."""
-        return Steps(self.config, self.slots, self.stack, self.critics)
-
-    @cached_property
-    def ratio(self) -> ReplayRatio:
-        """The gradient steps of each update."""
-        return self.steps.ratio
-
-    @cached_property
-    def replay(self) -> Sampling:
-        """The replay of windows: of transitions or, with memory, of sequences."""
-        return self.steps.replay
-
-    @property
-    def chunk(self) -> int:
-        """Steps between the memories that are stored."""
-        return self.steps.chunk
-
-    @property
-    def gradient_steps(self) -> int:
-        """Gradient steps of an update."""
-        return self.ratio.gradient_steps
-
     def init(self, key: Array) -> SACState:
         """Draws parameters, which the target networks start from, too."""
         params_key, learning_key = jax.random.split(key)
@@ -255,10 +229,6 @@ class SACInstance(Instance):
         params = {"actor": state.params["actor"], "acts": self.ratio.past_warm_up(state.n)}
         return Policy(params, self.normalizer.policy_statistics(state.observations))
 
-    def empty_replay(self, unroll: Unroll) -> Replay:
-        """Gives a replay of nothing for the slots of this unroll."""
-        return self.steps.empty(unroll)
-
     def prepare(
         self, state: SACState, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[SACState, Replay, Batch]:
@@ -267,21 +237,9 @@ class SACInstance(Instance):
         observations = self.normalizer.seen(state.observations, unroll, total)
         return state, replay, Batch(drawn, slot, observations)
 
-    def taken(self, drawn: Transitions | Windows, state: SACState, **learning: Tree) -> Transitions:
-        """Gives the transitions of a gradient step, with memory by the parameters of networks.
-
-        Args:
-            drawn: Of the gradient step.
-            state: With the parameters.
-            learning: Parameters by name, in place of the state's.
-        """
-        params = {**state.params, "targets": state.targets, **learning}
-        networks = {
-            "actor": ("actor", self.actor, params["actor"]),
-            "critics": ("critics", self.critics, params["critics"]),
-            "targets": ("critics", self.critics, params["targets"]),
-        }
-        return self.steps.taken(drawn, networks, state.observations)
+    def targets(self, state: SACState) -> Used:
+        """Gives the target networks; see `StepsInstance`."""
+        return {"targets": ("critics", self.critics, state.targets)}
 
     def draw(
         self,

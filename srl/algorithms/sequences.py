@@ -10,13 +10,16 @@ unroll is inserted, and carried to the slot's next one.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+from srl.algorithms.algorithm import Instance
 from srl.algorithms.carried_memory import CarriedMemory, empty_memory, memory_after, memory_before
 from srl.algorithms.off_policy import replay_for
-from srl.algorithms.replay import Replay, Transitions, transitions
+from srl.algorithms.replay import Replay, Rows, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio
 from srl.algorithms.uniform_replay import Sampling, expect_n_step_fits
 from srl.core.errors import UserError
@@ -31,24 +34,14 @@ class Network(Protocol):
         """Gives the memory of nothing, [batch, ...]; () where there is none."""
         ...
 
-    def memories(
-        self,
-        params: Tree,
-        statistics: Any,
-        observation: Tree,
-        action: Array,
-        memory: Tree,
-        ended: Array,
-    ) -> Array:
+    def memories(self, params: Tree, statistics: Any, rows: Rows, memory: Tree) -> Array:
         """Gives the memory before each row and after the last, [L + 1, B, ...].
 
         Args:
             params: Of the network.
             statistics: Of observations.
-            observation: [L, B, ...].
-            action: [L, B, ...].
+            rows: [L, B, ...].
             memory: [B, ...], before the first row.
-            ended: bool [L, B], rows that end an episode.
         """
         ...
 
@@ -159,8 +152,8 @@ class Steps:
         before = memory_before(nothing, unroll, carried)
         ended = unroll.terminated | unroll.truncated
         seen = jax.tree.map(lambda x: x[:-1], unroll.observation)
-        given = state.params["critics"], state.observations, seen, unroll.action
-        memories = self.critics.memories(*given, before, ended[:-1])
+        rows = Rows(seen, unroll.action, ended[:-1])
+        memories = self.critics.memories(state.params["critics"], state.observations, rows, before)
         memory = {"actor": unroll.memory, "critics": memories[: -1 : self.chunk]}
         return unroll._replace(memory=memory), memory_after(unroll, memories, carried)
 
@@ -184,8 +177,8 @@ class Steps:
         def before(kind: str, network: Network, params: Tree) -> Array:
             def memories(rows: Replay, memory: Tree) -> Array:
                 ended = rows.terminated | rows.truncated
-                seen = rows.observation, rows.action
-                return network.memories(params, statistics, *seen, memory, ended)
+                own = Rows(rows.observation, rows.action, ended)
+                return network.memories(params, statistics, own, memory)
 
             memory = burnt_in(window, self.burn_in, window.memory[kind], memories)
             return memories(_first(rows, number - 1), memory)
@@ -196,6 +189,69 @@ class Steps:
         found = transitions(steps, self.config.discount)
         found = found._replace(valid=found.valid & drawn.ready)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), found)
+
+
+@dataclass(frozen=True)
+class StepsInstance(Instance):
+    """An instance that learns from `Steps`, by an actor, critics and target networks."""
+
+    config: Any
+
+    @cached_property
+    def critics(self) -> Any:
+        """The critics; each algorithm gives them."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def targets(self, state: Any) -> Used:
+        """Gives the target networks by name; see `Used`."""
+        raise NotImplementedError
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The division of unrolls into steps to learn from."""
+        return Steps(self.config, self.slots, self.stack, self.critics)
+
+    @cached_property
+    def ratio(self) -> ReplayRatio:
+        """The gradient steps of each update."""
+        return self.steps.ratio
+
+    @cached_property
+    def replay(self) -> Sampling:
+        """The replay of windows: of transitions or, with memory, of sequences."""
+        return self.steps.replay
+
+    @property
+    def chunk(self) -> int:
+        """Steps between the memories that are stored."""
+        return self.steps.chunk
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps of an update, of the critics."""
+        return self.ratio.gradient_steps
+
+    def empty_replay(self, unroll: Unroll) -> Any:
+        """Gives a replay of nothing for the slots of this unroll."""
+        return self.steps.empty(unroll)
+
+    def taken(self, drawn: Transitions | Windows, state: Any, **learning: Tree) -> Transitions:
+        """Gives the transitions of a gradient step, with memory by the parameters of networks.
+
+        Args:
+            drawn: Of the gradient step.
+            state: With the parameters.
+            learning: Parameters by name, in place of the state's.
+        """
+        actor: Any = self.actor
+        params = {**state.params, **learning}
+        networks = {
+            "actor": ("actor", actor, params["actor"]),
+            "critics": ("critics", self.critics, params["critics"]),
+            **self.targets(state),
+        }
+        return self.steps.taken(drawn, networks, state.observations)
 
 
 def after_burn_in(rows: Tree, begin: Array, number: int) -> Tree:

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from srl.algorithms import SAC, TD3, DiscreteSAC
-from srl.algorithms.replay import windows
+from srl.algorithms.replay import Rows, windows
 from srl.algorithms.sequences import Windows
 from srl.core.types import Specs, Unroll
 from srl.networks import MLP
@@ -44,12 +44,12 @@ def made(algorithm=SAC, cell="gru"):
         action, np.zeros(rows, np.float32), (), np.zeros((rows[0], 1, 2), np.int32),
         np.arange(SLOTS, dtype=np.int32),
     )  # fmt: skip
-    given = {}, observation, action
+    given = {}, Rows(observation, action, ended)
     memories = {}
     for name in ("actor", "critics"):
         network = getattr(instance, name)
         start = network.initial_memory(SLOTS)
-        memories[name] = jax.jit(network.memories)(state.params[name], *given, start, ended)[:-1]
+        memories[name] = jax.jit(network.memories)(state.params[name], *given, start)[:-1]
     return instance, state, whole, jax.tree.map(np.asarray, memories)
 
 

@@ -7,13 +7,13 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flax import traverse_util
 
 from srl.config.experiment import Experiment
 from srl.core.config_values import config_values
@@ -156,13 +156,4 @@ def settings_of(experiment: Experiment) -> dict[str, Any]:
     """All settings by name, but the seed, and the plan, which the machine may decide."""
     values = config_values(replace(experiment, algorithm=experiment.settled_algorithm))
     kept = {key: value for key, value in values.items() if key not in ("seed", "plan")}
-    return json.loads(json.dumps(_by_name(kept)))
-
-
-def _by_name(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested values by names such as "algorithm.network.width"."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{before}{key}"
-        found |= _by_name(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return found
+    return traverse_util.flatten_dict(json.loads(json.dumps(kept)), sep=".")

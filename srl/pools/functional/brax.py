@@ -13,7 +13,23 @@ from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, imported
 
 
-class Brax:
+class BraxStates:
+    """Resets and steps of environments with Brax's states, such as MuJoCo Playground's."""
+
+    _env: Any
+
+    def reset(self, key: Array) -> tuple[Tree, Tree]:
+        """Begins an episode."""
+        state = self._env.reset(key)
+        return state, state.obs
+
+    def step(self, state: Tree, action: Array, key: Array) -> Step:
+        """Takes a step."""
+        state = self._env.step(state, action)
+        return Step(state, state.obs, state.reward, state.done.astype(bool))
+
+
+class Brax(BraxStates):
     """An environment of Brax (https://github.com/google/brax), MuJoCo's MJX among its backends."""
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -30,13 +46,3 @@ class Brax:
         size = (int(self._env.observation_size),)
         self.observation_space = spaces.Box(-np.inf, np.inf, size, np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (int(self._env.action_size),), np.float32)
-
-    def reset(self, key: Array) -> tuple[Tree, Tree]:
-        """Begins an episode."""
-        state = self._env.reset(key)
-        return state, state.obs
-
-    def step(self, state: Tree, action: Array, key: Array) -> Step:
-        """Takes a step."""
-        state = self._env.step(state, action)
-        return Step(state, state.obs, state.reward, state.done.astype(bool))

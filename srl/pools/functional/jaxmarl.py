@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.core.errors import UserError, expect
+from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, gymnax_space, imported
 from srl.pools.python.masks import MASK, num_choices, with_mask
 from srl.pools.python.padding import common_space
-from srl.pools.python.world_state import STATE, space_with_state
+from srl.pools.python.world_state import STATE, asked_for_state, space_with_state
 
 _MASKS = ("get_avail_actions", "get_legal_moves")
 
@@ -38,8 +38,7 @@ class JaxMARL:
         """
         jaxmarl, full = imported("jaxmarl", "jaxmarl"), f"{PREFIX}jaxmarl:{name}"
         options = dict(options)
-        self._gives_state = options.pop("world_state", False)
-        expect(isinstance(self._gives_state, bool), "world_state", self._gives_state, "a bool")
+        self._gives_state = asked_for_state(options)
         try:
             if isinstance(options.get("scenario"), str):  # SMAX's maps by name
                 smax = imported("jaxmarl", "jaxmarl.environments.smax")

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from srl.core.errors import UserError, expect
+from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import choice_counts
 from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, imported
 from srl.pools.python.masks import MASK
-from srl.pools.python.world_state import STATE
+from srl.pools.python.world_state import STATE, asked_for_state
 
 
 class Jumanji:
@@ -40,8 +40,7 @@ class Jumanji:
         """
         jumanji, self._specs = imported("jumanji", "jumanji"), imported("jumanji", "jumanji.specs")
         options = dict(options)
-        self._gives_state = options.pop("world_state", False)
-        expect(isinstance(self._gives_state, bool), "world_state", self._gives_state, "a bool")
+        self._gives_state = asked_for_state(options)
         try:
             self._env = _made(partial(jumanji.make, name), options)
         except ValueError as error:

@@ -10,11 +10,11 @@ from gymnasium import spaces
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Tree
-from srl.pools.functional.environment import Step
+from srl.pools.functional.brax import BraxStates
 from srl.pools.functional.library import PREFIX, imported
 
 
-class Playground:
+class Playground(BraxStates):
     """An environment of MuJoCo Playground (https://github.com/google-deepmind/mujoco_playground).
 
     Observations of robots are Dicts with `state`, for the policy, and `privileged_state`, for
@@ -31,6 +31,8 @@ class Playground:
         Raises:
             UserError: If there is none of this name, or it has no such option.
         """
+        from flax import traverse_util
+
         registry = imported("playground", "mujoco_playground").registry
         full = f"{PREFIX}playground:{name}"
         if name not in registry.ALL_ENVS:
@@ -41,7 +43,7 @@ class Playground:
         # Warp steps fewer environments a second on a CPU, and compiles for a minute.
         if "impl" in config and jax.default_backend() == "cpu":
             config.impl = "jax"
-        known = _dotted(config.to_dict())
+        known = traverse_util.flatten_dict(config.to_dict(), sep=".")
         for option in options:
             if option not in known:
                 raise UserError(f"{full} has no option {option}; there are {', '.join(known)}")
@@ -56,28 +58,9 @@ class Playground:
         self.action_space = spaces.Box(-1.0, 1.0, (int(self._env.action_size),), np.float32)
         self.statistics = tuple(name for name, value in began.metrics.items() if not value.shape)
 
-    def reset(self, key: Array) -> tuple[Tree, Tree]:
-        """Begins an episode."""
-        state = self._env.reset(key)
-        return state, state.obs
-
-    def step(self, state: Tree, action: Array, key: Array) -> Step:
-        """Takes a step."""
-        state = self._env.step(state, action)
-        return Step(state, state.obs, state.reward, state.done.astype(bool))
-
     def statistics_of(self, state: Tree) -> Array:
         """Gives its metrics, float32 [S]."""
         return jnp.stack([jnp.float32(state.metrics[name]) for name in self.statistics])
-
-
-def _dotted(parts: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """Gives nested entries by names such as "reward_config.tracking_sigma"."""
-    found: dict[str, Any] = {}
-    for name, value in parts.items():
-        more = _dotted(value, f"{before}{name}.") if isinstance(value, dict) else {}
-        found |= more or {before + name: value}
-    return found
 
 
 def _unbounded(observation: Tree) -> spaces.Space:

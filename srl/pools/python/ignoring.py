@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from srl.core.errors import UserError
+from srl.pools.python.parallel_view import ParallelView
 
 
 def without_parts(env: Any, names: tuple[str, ...], source: str) -> Any:
@@ -29,7 +30,11 @@ def without_parts(env: Any, names: tuple[str, ...], source: str) -> Any:
         return _VectorWithout(env, names, source)
     if isinstance(env, gymnasium.Env):
         return _Without(env, names, source)
-    return _ParallelWithout(env, names, source)
+    return ParallelView(
+        env,
+        lambda agent: _space_without(env.observation_space(agent), names, f"{source}: {agent}"),
+        lambda observations: {agent: _left(own, names) for agent, own in observations.items()},
+    )
 
 
 def _space_without(
@@ -92,31 +97,3 @@ class _VectorWithout(VectorWrapper):
         for env, last in enumerate(final):
             final[env] = _left(last, self._names)
         return final
-
-
-class _ParallelWithout:
-    """A `pettingzoo.ParallelEnv`, without importing PettingZoo."""
-
-    def __init__(self, env: Any, names: tuple[str, ...], source: str) -> None:
-        self._env, self._names = env, names
-        self._spaces = {
-            agent: _space_without(env.observation_space(agent), names, f"{source}: {agent}")
-            for agent in env.possible_agents
-        }
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def observation_space(self, agent: Any) -> spaces.Dict:
-        return self._spaces[agent]
-
-    def reset(self, *args: Any, **kwargs: Any) -> Any:
-        observations, infos = self._env.reset(*args, **kwargs)
-        return self._observed(observations), infos
-
-    def step(self, actions: Any) -> Any:
-        observations, *rest = self._env.step(actions)
-        return self._observed(observations), *rest
-
-    def _observed(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {agent: _left(own, self._names) for agent, own in observations.items()}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from srl.core.errors import UserError, expect
+from srl.core.errors import UserError
+from srl.pools.python.world_state import asked_for_state
 from srl.pools.python.wrappers import Wrapper
 
 OPTIONS = ("wrappers", "metrics", "ignore", "world_state")
@@ -33,12 +34,12 @@ def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], OwnOptions]:
     Raises:
         UserError: If one of srl's has another type.
     """
+    options = dict(options)
+    world_state = asked_for_state(options)
     own = {name: value for name, value in options.items() if name not in OPTIONS}
     wrappers = options.get("wrappers", ())
     if not isinstance(wrappers, Sequence) or isinstance(wrappers, str):
         raise UserError(f"wrappers is {wrappers!r}; expected a list of wrappers, innermost first")
-    world_state = options.get("world_state", False)
-    expect(isinstance(world_state, bool), "world_state", world_state, "true or false")
     lists = {name: names_in(name, options.get(name, ())) for name in ("metrics", "ignore")}
     return own, OwnOptions(wrappers, **lists, world_state=world_state)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from gymnasium import spaces
 
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect
+from srl.pools.python.parallel_view import ParallelView
 
 STATE = "state"
 
@@ -37,36 +38,25 @@ def with_world_state(env: Any, source: str) -> Any:
             f"{source}: world_state=True adds state() of a PettingZoo environment, and "
             f"{type(env).__name__} has no state_space of one; define both, or leave it out"
         )
-    return _ParallelWithState(env, space)
 
-
-class _ParallelWithState:
-    """A `pettingzoo.ParallelEnv`, without importing PettingZoo."""
-
-    def __init__(self, env: Any, space: spaces.Space) -> None:
-        self._env = env
-        self._spaces = {
-            agent: space_with_state(env.observation_space(agent), space)
-            for agent in env.possible_agents
-        }
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def observation_space(self, agent: Any) -> spaces.Dict:
-        return self._spaces[agent]
-
-    def reset(self, *args: Any, **kwargs: Any) -> Any:
-        observations, infos = self._env.reset(*args, **kwargs)
-        return self._observed(observations), infos
-
-    def step(self, actions: Any) -> Any:
-        observations, *rest = self._env.step(actions)
-        return self._observed(observations), *rest
-
-    def _observed(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
-        state = self._env.state() if observations else None
+    def observed(observations: Mapping[Any, Any]) -> dict[Any, Any]:
+        state = env.state() if observations else None
         return {
             agent: {**(own if isinstance(own, Mapping) else {"observation": own}), STATE: state}
             for agent, own in observations.items()
         }
+
+    return ParallelView(
+        env, lambda agent: space_with_state(env.observation_space(agent), space), observed
+    )
+
+
+def asked_for_state(options: dict[str, Any]) -> bool:
+    """Takes the option `world_state` out of options, and gives its value.
+
+    Raises:
+        UserError: If it is no bool.
+    """
+    given = options.pop("world_state", False)
+    expect(isinstance(given, bool), "world_state", given, "true or false")
+    return given
