@@ -3,7 +3,7 @@
 agent = srl.load("runs/cartpole")
 action, memory = agent.act(observation)
 
-They need the run's folder and JAX, but neither Gymnasium nor srl's C++ module.
+They need the run's folder and JAX, but not Gymnasium. Attention on CPUs calls srl's C++ module.
 """
 
 from __future__ import annotations
