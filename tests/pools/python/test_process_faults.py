@@ -290,12 +290,13 @@ def test_a_pool_that_gets_no_descriptor_says_so_and_leaves_none_open():
     limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
     resource.setrlimit(resource.RLIMIT_NOFILE, (_BASE + 64, limits[1]))
     try:
-        with suppress(OSError):
-            while True:
-                held.append(os.dup(0))
         errors = []
         while not errors or errors[-1]:
-            for _ in range(3):
+            gc.collect()
+            with suppress(OSError):
+                while True:
+                    held.append(os.dup(0))
+            for _ in range(3 * (len(errors) + 1)):
                 os.close(held.pop())
             before = open_files()
             try:
@@ -304,7 +305,7 @@ def test_a_pool_that_gets_no_descriptor_says_so_and_leaves_none_open():
             except RunError as error:
                 errors.append(str(error))
             assert open_files() == before, errors
-        assert len(errors) > 3
+        assert len(errors) > 1, "three descriptors were enough for a pool"
         assert all("cannot start a worker process: " in error for error in errors[:-1])
     finally:
         for fd in held:
