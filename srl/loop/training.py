@@ -13,7 +13,7 @@ from srl.config.fixed import Fixed
 from srl.core.errors import RunError
 from srl.core.types import Tree
 from srl.loop.busy_time import SecondsByKind
-from srl.loop.garbage import no_garbage_collection
+from srl.loop.garbage import no_garbage_collection, return_freed_memory
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.replay_files import Saved
 from srl.loop.learning.replicas import gathered
@@ -103,6 +103,7 @@ class Training:
         batches = environments.prepare(learner, lambda: self.alive())
         learning = self._make_learning(learner)
         learning.compile(batches)
+        return_freed_memory()
         self._projection = self._projection_of(learning)
         if environments.groups:
             self.on_stage(Stage.RESETTING)
