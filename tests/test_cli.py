@@ -128,8 +128,9 @@ def test_help_on_a_target_shows_its_fields_and_their_values(capsys):
 def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["run", "CartPole-v1", "--num-envs", "3", "--dry-run", "--algorithm.clip=0.5"]
-    assert main(words) == 0
+    assert main([*words, "--trackers", "none"]) == 0
     values = json.loads(capsys.readouterr().out)
+    assert values["trackers"] == []
     assert (values["env"], values["num_envs"]) == ("CartPole-v1", 3)
     assert values["algorithm"]["clip"] == 0.5
     assert values["plan"]["name"] == "replicated"
@@ -159,6 +160,7 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("run CartPole-v1 --num_envs=3 --num-envs 4", "--num-envs is given twice, with '3' and"),
         ("run CartPole-v1 --run-dir a --run-dir b", "--run-dir is given twice"),
         ("run CartPole-v1 --run-dir", "--run-dir: expected one argument"),
+        ("run CartPole-v1 --compile", "--compile goes with --dry-run, on this machine"),
         ("run CartPole-v1 --run-dir /proc/run", "cannot write the run folder /proc/run"),
         ("resume", "the following arguments are required: RUN_DIR"),
         ("resume /", "/ is not a run folder"),

@@ -9,10 +9,12 @@ import json
 import math
 import signal
 import sys
+import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from srl.core.console.arguments import Arguments, table
@@ -134,12 +136,14 @@ def run(argv: list[str]) -> int:
     """`srl run FILE[:NAME]|ENV_ID [--plan NAME] [--run-dir DIR] [--dry-run] [--FIELD VALUE]`."""
     synopsis = (
         *("FILE[:NAME]|ENV_ID", "[--plan NAME]", "[--run-dir DIR]", "[--on local|slurm|ray]"),
-        *("[--dry-run]", "[--FIELD VALUE ...]"),
+        *("[--dry-run [--compile]]", "[--FIELD VALUE ...]"),
     )
     parser = arguments("run", synopsis=synopsis, add_help=False)
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="in place of runs/NAME/TIME")
     add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and stop")
+    rest = "with --dry-run: compile the programs, so that the run starts sooner"
+    parser.add_argument("--compile", action="store_true", help=rest)
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")
     target = argv.pop(0) if argv and not argv[0].startswith("-") else None
     options, overrides = parser.parse_known_args(argv)
@@ -154,6 +158,8 @@ def run(argv: list[str]) -> int:
     if target is None:
         raise UserError("srl run needs an experiment file or an environment id first")
     here = options.on == "local"
+    if options.compile and not (options.dry_run and here):
+        raise UserError("--compile goes with --dry-run, on this machine")
     resolved = load_experiment(target, overrides, flags=parser.flags, here=here)
     if options.on != "local":
         from srl.launch.submit import run_elsewhere
@@ -167,12 +173,34 @@ def run(argv: list[str]) -> int:
 
         with make_group(experiment, 1) as pool:  # or impossible options would pass
             PolicySet.of_experiment(experiment, pool.specs)
-        return _print(json.dumps(config_values(experiment), indent=2))
+        _print(json.dumps(config_values(experiment), indent=2))
+        return _compile(target, overrides, parser.flags) if options.compile else 0
     from srl.launch.local import train
     from srl.launch.start import begin
 
     folder, resolved = begin(resolved, options.run_dir, _print)
     return train(resolved.experiment, folder)
+
+
+def _compile(target: str, overrides: Sequence[str], flags: Sequence[str]) -> int:
+    """Trains for an update in a folder that is thrown away: every process fills the cache."""
+    from srl.config.experiment import load_experiment
+    from srl.config.overrides import without
+    from srl.launch.local import train
+    from srl.launch.start import begin
+
+    kept = without(overrides, "--env-steps", "--updates", "--pause-at")
+    brief = [*kept, "--updates", "1", "--trackers", "none"]
+    if load_experiment(target, brief, flags=flags).experiment.evaluation is not None:
+        brief += ["--evaluation.episodes", "1"]
+    with TemporaryDirectory(prefix="srl-compile-") as folder:
+        _print("compiling ...")
+        resolved = load_experiment(target, brief, flags=flags)
+        run, resolved = begin(resolved, Path(folder) / "run", lambda text: None)
+        began, code = time.monotonic(), train(resolved.experiment, run, quiet=True)
+    if code == 0:
+        _print(f"compiled in {time.monotonic() - began:.0f} s, for the next start")
+    return code
 
 
 @lasting_output()

@@ -112,6 +112,8 @@ def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
         )
     del rest[: len(taken)]
     kind, annotation = many or (None, option.annotation)
+    if kind and not count and taken == ["none"]:
+        return kind()
     try:
         values = [read(annotation, text) for text in taken]
     except ValueError as error:
@@ -364,7 +366,7 @@ def _metavar(option: Option) -> str:
     name = "|".join(way.metavar for way in text_types(many[1] if many else option.annotation))
     if count := item_count(option.annotation):
         return " ".join([name] * count)
-    return f"{name} [{name} ...]" if many else name
+    return f"none|{name} [{name} ...]" if many else name
 
 
 def help_text(value: Any) -> str:
@@ -405,7 +407,7 @@ def _at(value: Any, path: Path) -> Any:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple | list):
-        return " ".join(map(str, value))
+        return " ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
 
 

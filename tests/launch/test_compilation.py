@@ -55,3 +55,20 @@ def test_it_can_be_turned_off_or_moved(start, tmp_path):
 def test_a_cache_that_cannot_be_written_only_warns(start, tmp_path):
     (tmp_path / "file").write_text("")
     assert "compiled programs are not kept" in start(XDG_CACHE_HOME=str(tmp_path / "file"))
+
+
+def test_a_dry_run_that_compiles_leaves_a_run_nothing_to_compile(tmp_path):
+    environment = {**os.environ, "SRL_COMPILATION_CACHE": str(tmp_path / "cache")}
+    tiny = ["native:CartPole-v1", "--num-envs", "2", "--algorithm.unroll-length", "4"]
+
+    def srl(*words):
+        command = [sys.executable, "-m", "srl", "run", *tiny, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
+
+    assert "\ncompiled in " in srl("--env-steps", "1e6", "--dry-run", "--compile")
+    compiled = programs(tmp_path / "cache")
+    assert compiled and not (tmp_path / "runs").exists()
+    srl("--env-steps", "24", "--seed", "5")
+    assert programs(tmp_path / "cache") == compiled
