@@ -69,6 +69,7 @@ def test_a_dry_run_that_compiles_leaves_a_run_nothing_to_compile(tmp_path):
 
     assert "\ncompiled in " in srl("--env-steps", "1e6", "--dry-run", "--compile")
     compiled = programs(tmp_path / "cache")
-    assert compiled and not (tmp_path / "runs").exists()
+    assert compiled
+    assert not (tmp_path / "runs").exists()
     srl("--env-steps", "24", "--seed", "5")
     assert programs(tmp_path / "cache") == compiled
