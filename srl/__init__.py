@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from srl.dataflow import Fragment, Plan, plans
     from srl.evaluation.evaluate import evaluate
     from srl.policies.agent import Agent, load
-    from srl.pools import EnvConfig, make_pool, make_vec
+    from srl.pools import EnvConfig, Mixture, make_pool, make_vec
     from srl.run.hooks import Event
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Experiment",
     "Fixed",
     "Fragment",
+    "Mixture",
     "Plan",
     "PlanError",
     "Run",
@@ -60,6 +61,7 @@ _HOMES = {
     "Experiment": "srl.config.experiment",
     "Fixed": "srl.config.fixed",
     "Fragment": "srl.dataflow",
+    "Mixture": "srl.pools",
     "Plan": "srl.dataflow",
     "PlanError": "srl.core.errors",
     "Run": "srl.api.from_python",

@@ -24,10 +24,10 @@ from srl.algorithms.imitation import Imitating
 from srl.config.evaluation import Evaluation
 from srl.config.fixed import Fixed, expect_policies
 from srl.config.overrides import override, split
+from srl.config.plan_checks import expect_plan
 from srl.config.self_play import SelfPlay
 from srl.config.sources import expect_sources, expect_teacher, pinned, sources_of
 from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
-from srl.core.backends import backend_of
 from srl.core.config_values import import_folders
 from srl.core.declared import expect_declared
 from srl.core.errors import PlanError, UserError, expect, expect_number
@@ -35,7 +35,6 @@ from srl.core.settings import Settings
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
-from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
 from srl.pools import EnvConfig
 from srl.pools.make import expect_source
@@ -242,7 +241,7 @@ class Experiment(Settings):
         self.tracking.validate()
         for hook, given in ((name, getattr(self, name)) for name in HOOKS.values()):
             expect(given is None or callable(given), hook, given, "a function of an srl.Event")
-        self._validate_plan()
+        expect_plan(self)
 
     @property
     def fixed(self) -> dict[str, Fixed]:
@@ -258,48 +257,6 @@ class Experiment(Settings):
     def without_hooks(self) -> Experiment:
         """The experiment without the functions that only the process which leads the run needs."""
         return replace(self, **dict.fromkeys(HOOKS.values()))
-
-    def _validate_plan(self) -> None:
-        if self.plan == "auto":
-            return
-        plan = self.settled_plan
-        good = isinstance(plan, Plan)
-        expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
-        check(self.graph, plan)
-        self.settled_algorithm.expect_fit(self.graph)
-        if self.self_play is not None and self.graph.learns > 1:
-            raise PlanError(
-                f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
-                "opponents between passes; leave self_play out, or learn once a pass"
-            )
-        learners = plan.fragment("learn").replicas
-        if self.self_play is not None and self.self_play.choice == "hard" and learners > 1:
-            raise PlanError(
-                f"self_play.choice='hard' chooses opponents by the matches of one learner, and the "
-                f"plan {plan.name!r} has {learners}; take another plan, or choice='uniform'"
-            )
-        if self.fixed and (self.self_play is not None or self.taught):
-            other = (
-                "self_play is for" if self.self_play is not None else "the loop calls run.teach for"
-            )
-            raise PlanError(
-                f"policies: a fixed policy plays {', '.join(self.fixed)}, and {other} agents that "
-                "a trained policy plays; leave out one of the two"
-            )
-        if self.self_play is not None and self.taught:
-            raise PlanError(
-                "the loop calls run.teach, and past versions of policies get no advice; leave out "
-                "self_play or that call"
-            )
-        num_groups(plan, self)
-        if plan.fragment("step").compiled and not backend_of(self.env_id).compiled:
-            whole = plan.is_one_program
-            what = f"the plan {plan.name!r}" if whole else plan.home("step")
-            cure = "take another plan, such as threads" if whole else "leave compiled off"
-            raise PlanError(
-                f"{what} is compiled, and only native environments can be stepped from inside a "
-                f"program, and those in JAX; {self.env_id or self.env!r} is not native: {cure}"
-            )
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})

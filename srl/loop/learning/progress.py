@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.core.episodes import EpisodeWindow
+from srl.core.episodes import episode_window
 from srl.core.errors import RunError
 from srl.core.lazy import jax
 from srl.core.tree import map_tree
@@ -46,7 +46,7 @@ class Progress:
         self._shares: dict[str, dict[str, float]] = {}  # of their time, by kind and activity
         self.replicas = 1
         """Learners that see as many steps as this one, each."""
-        self.episodes = EpisodeWindow(specs, members)
+        self.episodes = episode_window(specs, members)
         self.episodes_lost = 0
         """Episodes that ended as the process which stepped them died, since this one began."""
         self.opponents: Opponents | None = None
