@@ -12,6 +12,7 @@ from srl.system.open_files import raise_limit
 
 if TYPE_CHECKING:
     from srl.api.from_python import Run, train
+    from srl.config.curriculum import Lesson
     from srl.config.evaluation import Evaluation
     from srl.config.experiment import Experiment
     from srl.config.fixed import Fixed
@@ -34,6 +35,7 @@ __all__ = [
     "Experiment",
     "Fixed",
     "Fragment",
+    "Lesson",
     "Mixture",
     "Plan",
     "PlanError",
@@ -61,6 +63,7 @@ _HOMES = {
     "Experiment": "srl.config.experiment",
     "Fixed": "srl.config.fixed",
     "Fragment": "srl.dataflow",
+    "Lesson": "srl.config.curriculum",
     "Mixture": "srl.pools",
     "Plan": "srl.dataflow",
     "PlanError": "srl.core.errors",

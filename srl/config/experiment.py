@@ -21,6 +21,7 @@ import gymnasium
 
 from srl.algorithms import PPO, Algorithm
 from srl.algorithms.imitation import Imitating
+from srl.config.curriculum import Lesson, expect_curriculum
 from srl.config.evaluation import Evaluation
 from srl.config.fixed import Fixed, expect_policies
 from srl.config.overrides import override, split
@@ -37,6 +38,7 @@ from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
 from srl.dataflow.trace import trace
 from srl.pools import EnvConfig
+from srl.pools.config import with_options
 from srl.pools.make import expect_source
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 from srl.pools.python.make import LONGEST_SECONDS, MOST
@@ -74,6 +76,9 @@ class Experiment(Settings):
     """A run of which parameters that fit are the first ones: RUN_DIR[:V]."""
     self_play: SelfPlay | None = None
     """Matches with past versions of the policies, and ratings of them; by default none."""
+    curriculum: tuple[Lesson, ...] = ()
+    """Lessons before training on `env` as it is: each changes options of it until a condition on
+    metrics holds."""
     evaluation: Evaluation | None = None
     """Whole episodes of the policies' versions, played in the background; by default none."""
     plan: Plan | str | None = None
@@ -168,6 +173,13 @@ class Experiment(Settings):
         return trace(self.settled_algorithm)
 
     @property
+    def lesson_envs(self) -> list[Any]:
+        """The environments of the curriculum's lessons, the last of which is `env`."""
+        lessons = enumerate(self.curriculum)
+        changed = [with_options(f"curriculum[{k}]", self.env, x.options) for k, x in lessons]
+        return [*changed, self.env]
+
+    @property
     def action_repeat(self) -> int:
         """Steps that an environment takes with each action: frame skip."""
         return self.graph.action_repeat
@@ -224,6 +236,7 @@ class Experiment(Settings):
             good = isinstance(self.self_play, SelfPlay)
             expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
             self.self_play.validate()
+        expect_curriculum(self.curriculum)
         if self.evaluation is not None:
             good = isinstance(self.evaluation, Evaluation)
             expect(good, "evaluation", self.evaluation, "Evaluation(...), or none")

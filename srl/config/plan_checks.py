@@ -50,6 +50,7 @@ def expect_plan(experiment: Experiment) -> None:
             "self_play or that call"
         )
     _expect_whole_periods(experiment, plan)
+    _expect_lessons_reach(experiment, plan)
     if plan.fragment("step").compiled and not backend_of(experiment.env_id).compiled:
         whole = plan.is_one_program
         what = f"the plan {plan.name!r}" if whole else plan.home("step")
@@ -74,4 +75,24 @@ def _expect_whole_periods(experiment: Experiment, plan: Plan) -> None:
             f"{num_envs} environments cannot be divided into {groups} groups of {period} "
             f"neighbours each, one for each share of {', '.join(mixture.tasks)}; give num_envs="
             f"{-(-num_envs // (groups * period)) * groups * period}, or other groups or shares"
+        )
+
+
+def _expect_lessons_reach(experiment: Experiment, plan: Plan) -> None:
+    """Raises PlanError where a curriculum's next lesson would not reach the environments.
+
+    It comes with the ticket for an unroll, which the worker has that collects.
+    """
+    if not experiment.curriculum:
+        return
+    experiment.lesson_envs  # noqa: B018 - which raises an error for an option that there is not
+    if plan.home("collect") != plan.home("step"):
+        raise PlanError(
+            f"the plan {plan.name!r} collects steps in another worker than that which takes them, "
+            "and lessons of a curriculum begin there; take fused, threads, inline or decoupled"
+        )
+    if (learners := plan.fragment("learn").replicas) > 1:
+        raise PlanError(
+            f"the conditions of a curriculum are on one learner's episodes, and the plan "
+            f"{plan.name!r} has {learners}; take one"
         )

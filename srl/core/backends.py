@@ -130,12 +130,13 @@ def _joint(parts: list[Backend]) -> Backend:
         "srl.pools.mixture",
         tuple({name: None for part in parts for name in part.takes if name not in _NOT_MIXED}),
         "mixes environments that take none",
-        dict.fromkeys(("batch_size", "cores"), "steps the environments of all its tasks at once")
-        | dict.fromkeys(_OF_TASKS, "gives such options to tasks: TASK.OPTION"),
+        {name: "steps the environments of all its tasks at once" for name in _AT_ONCE}
+        | {name: "gives such options to tasks: TASK.OPTION" for name in _OF_TASKS},
         next(language for language in ("C++", "Python", "JAX") if language in languages),
         all(part.compiled for part in parts),
     )
 
 
 _OF_TASKS = (*_WRAPPERS, _STATE)
-_NOT_MIXED = ("batch_size", "cores", *_OF_TASKS)
+_AT_ONCE = ("batch_size", "cores")
+_NOT_MIXED = (*_AT_ONCE, *_OF_TASKS)

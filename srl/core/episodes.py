@@ -69,6 +69,10 @@ class EpisodeWindow:
                 report[f"env/{name}"] = value
         return report
 
+    def forget(self) -> None:
+        """Leaves the episodes so far out of means; they stay counted."""
+        self._episodes[:] = np.nan
+
     def state(self) -> dict[str, np.ndarray]:
         """Gives what `restore` needs."""
         return {"episodes": self._episodes.copy(), "total": np.asarray(self.total)}
@@ -111,6 +115,11 @@ class TaskWindows:
         for task, report in reports.items():
             whole |= {f"{name}/{task}": value for name, value in report.items()}
         return whole
+
+    def forget(self) -> None:
+        """Leaves the episodes so far out of means; they stay counted."""
+        for window in self._windows.values():
+            window.forget()
 
     def state(self) -> dict[str, Any]:
         """Gives what `restore` needs, by task."""

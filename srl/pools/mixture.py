@@ -23,7 +23,7 @@ from srl.core.lazy import jax, jnp
 from srl.core.spaces import bounded, corner, space_tree
 from srl.core.tree import copy_tree, map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
-from srl.pools.config import EnvConfig, NamedEnv
+from srl.pools.config import EnvConfig, NamedEnv, with_options
 from srl.pools.pool import Pool, as_actions, checked_seed
 from srl.pools.python.padding import common_space
 from srl.pools.python.python_pool import copy_rows, slots_of
@@ -100,7 +100,7 @@ class Mixture(EnvConfig):
             given = {n: x for n, x in options.items() if n not in own and "." not in n}
             start = f"{task}."
             given |= {n.removeprefix(start): x for n, x in options.items() if n.startswith(start)}
-            tasks[task] = _with_options(task, env, given)
+            tasks[task] = with_options(f"task {task!r}", env, given)
         return replace(mixture, tasks=tasks)
 
 
@@ -119,15 +119,6 @@ def _shares(names: Sequence[str], given: Any) -> dict[str, int]:
     good = len(parts) == len(names) and all(part.strip().isdecimal() for part in parts)
     expect(good, "shares", given, f"{len(names)} numbers, one for each of {', '.join(names)}")
     return dict(zip(names, map(int, parts), strict=True))
-
-
-def _with_options(task: str, env: Any, options: dict[str, Any]) -> Any:
-    if not options:
-        return env
-    if isinstance(env, str | EnvConfig):
-        id, own = (env, {}) if isinstance(env, str) else (env.pool_id, env.options())
-        return NamedEnv(id, {**own, **options})
-    raise UserError(f"task {task!r} is a function, which has no options {sorted(options)}")
 
 
 class _Part:
@@ -357,9 +348,9 @@ class _Layout:
     observation: spaces.Dict
     action: gymnasium.Space
     masks: Sequence[np.ndarray] = ()
-    """What each task allows, bool [size]; none where all tasks have the same actions."""
+    """Each task's mask, bool [size]; none where all tasks have the same actions."""
     stretches: Sequence[Stretch] = ()
-    """From [-1, 1] to each task's bounds, where bounded numbers differ in size or in bounds."""
+    """Functions from [-1, 1] to each task's bounds, where bounded numbers differ."""
 
     @staticmethod
     def of(parts: Mapping[str, _Part]) -> _Layout:
