@@ -20,13 +20,14 @@ from srl.algorithms.stretch import Stretch
 from srl.core.backends import MIXTURE, backend_of, task_ids
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
-from srl.core.spaces import bounded, corner, space_tree
+from srl.core.spaces import bounded, corner, joined_space, space_tree
 from srl.core.tree import copy_tree, map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.config import EnvConfig, NamedEnv, with_options
 from srl.pools.pool import Pool, as_actions, checked_seed
 from srl.pools.python.padding import common_space
 from srl.pools.python.python_pool import copy_rows, slots_of
+from srl.pools.python.simulator import narrow_action, observed_space
 from srl.pools.timestep_arrays import Row
 
 TASK, MASK, OBSERVATION = "task", "action_mask", "observation"
@@ -106,11 +107,12 @@ class Mixture(EnvConfig):
 
 def mixture_of(env: Any) -> Mixture | None:
     """The mixture that an environment is, by its configuration or its id; None of any other."""
-    if isinstance(env, NamedEnv) and task_ids(env.id):
-        return Mixture(task_ids(env.id)).with_options(env.arguments)
-    if isinstance(env, str) and task_ids(env):
-        return Mixture(task_ids(env))
-    return env if isinstance(env, Mixture) else None
+    id = env if isinstance(env, str) else getattr(env, "id", "")
+    if not (tasks := task_ids(id)):
+        return env if isinstance(env, Mixture) else None
+    if len(tasks) <= id.count(","):
+        raise UserError(f"two tasks of {id} have the same name; give names: {MIXTURE}NAME=ID,...")
+    return Mixture(tasks).with_options(env.arguments if isinstance(env, NamedEnv) else {})
 
 
 def _shares(names: Sequence[str], given: Any) -> dict[str, int]:
@@ -121,13 +123,28 @@ def _shares(names: Sequence[str], given: Any) -> dict[str, int]:
     return dict(zip(names, map(int, parts), strict=True))
 
 
+def _of_32_bits(space: gymnasium.Space) -> gymnasium.Space:
+    """Gives a space with choices of 32 bits, as pools count them in any language."""
+
+    def narrow(leaf: gymnasium.Space) -> gymnasium.Space:
+        if isinstance(leaf, spaces.Discrete):
+            return spaces.Discrete(int(leaf.n), start=int(leaf.start), dtype=np.int32)
+        if isinstance(leaf, spaces.MultiDiscrete):
+            return spaces.MultiDiscrete(leaf.nvec, start=leaf.start, dtype=np.int32)
+        return leaf
+
+    return joined_space(map_tree(narrow, space_tree(space)))
+
+
 class _Part:
     """A task's environments, and their place among all."""
 
     def __init__(self, pool: Pool, number: int, envs: np.ndarray) -> None:
         self.pool, self.number, self.envs = pool, number, envs
         self.slots = slots_of(envs, len(pool.specs.agents))
-        observation = pool.specs.observation
+        observation = _of_32_bits(observed_space(pool.specs.observation, "mixture"))
+        self.action = _of_32_bits(narrow_action(pool.specs.action))
+        """The action space, of 32 bits as the observations, so that tasks' spaces compare."""
         self.named = isinstance(observation, spaces.Dict)
         parts = dict(observation.spaces) if isinstance(observation, spaces.Dict) else None
         self.mask_space = parts.pop(MASK, None) if parts else None
@@ -364,7 +381,7 @@ class _Layout:
         if TASK in observed.spaces:
             raise UserError(f"the tasks observe {TASK!r}, the name of a mixture's own key")
         found = {**observed.spaces, TASK: spaces.Discrete(len(parts))}
-        actions = {name: part.pool.specs.action for name, part in parts.items()}
+        actions = {name: part.action for name, part in parts.items()}
         own_masks = any(part.mask_space is not None for part in parts.values())
         first, layout = next(iter(actions.values())), _Layout(observed, spaces.Discrete(1))
         if all(space == first for space in actions.values()) and not own_masks:
@@ -380,7 +397,7 @@ class _Layout:
             masks = [np.zeros(action.shape, bool) for _ in actions]
             for mask, space in zip(masks, actions.values(), strict=True):
                 mask[corner(space)] = True
-            boxes = [space for space in actions.values() if isinstance(space, spaces.Box)]
+            boxes = [p.pool.specs.action for p in parts.values()]
             if all(bounded(box).all() for box in boxes):
                 action = spaces.Box(-1.0, 1.0, action.shape, np.float32)
                 layout = replace(layout, stretches=[Stretch(box) for box in boxes])

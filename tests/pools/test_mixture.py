@@ -117,14 +117,21 @@ def test_a_command_line_names_tasks_and_their_options():
         np.testing.assert_array_equal(first[0], first[1])  # nothing is drawn
 
 
-def test_pictures_are_observed_as_the_tasks_have_them():
-    """Observations that are Dicts keep their keys."""
-    with make_pool(Mixture({"a": "tests.hybrid:Hybrid", "b": "tests.hybrid:Hybrid"}), 2) as pool:
+def test_agents_of_several_tasks_observe_the_keys_that_they_would_alone():
+    game = NamedEnv("native:HideAndSeek-v1", {"horizon": 20})
+    with make_pool(Mixture({"a": game, "b": game}), 4) as pool, make_pool(game, 2) as one:
         parts = dict(pool.specs.observation.spaces)
         assert parts.pop("task").n == 2
-        with make_pool("tests.hybrid:Hybrid") as one:
-            assert parts == dict(one.specs.observation.spaces)
-            assert pool.specs.action == one.specs.action
+        assert parts == dict(one.specs.observation.spaces)
+        assert (pool.specs.action, pool.specs.agents) == (one.specs.action, one.specs.agents)
+        agents = len(one.specs.agents)
+        observed, alone = pool.reset(0).observation, one.reset(0).observation
+        assert (
+            observed["task"].tolist() == [0] * agents + [1] * agents + [0] * agents + [1] * agents
+        )
+        second = np.arange(4 * agents).reshape(4, agents)[1::2].ravel()
+        for name, rows in alone.items():
+            np.testing.assert_array_equal(observed[name][second], rows)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +142,10 @@ def test_pictures_are_observed_as_the_tasks_have_them():
         (lambda: Mixture({"a": "CartPole-v1"}, {"b": 1}), "shares is 'b'; expected one of a"),
         (lambda: Mixture({"a": "CartPole-v1"}, only="b"), "only is 'b'; expected one of a"),
         (lambda: Mixture({"a": Mixture({"b": "CartPole-v1"})}), "task 'a' is a mixture"),
+        (lambda: make_pool("mixture:Pendulum-v1,native:Pendulum-v1", 2), "have the same name"),
         (lambda: make_pool(GAMES, 2, shares="1"), "shares is '1'; expected 2 numbers"),
         (lambda: make_pool(GAMES, 2, **{"hop.x": 1}), "an option is 'hop.x'"),
-        (lambda: make_pool(GAMES, 2, **{"cart.x": 1}), "CartPole-v1 has no option"),
+        (lambda: make_pool(GAMES, 2, **{"cart.x": 1}), "CartPole-v1: unknown option 'x'"),
         (lambda: make_pool(GAMES, 2, batch_size=1), "batch_size=1 does nothing"),
         (lambda: make_pool(GAMES, 2, wrappers=()), "gives such options to tasks"),
         (

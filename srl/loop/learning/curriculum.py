@@ -45,9 +45,8 @@ class Curriculum:
             return False
         lesson = self._lessons[self.lesson]
         for condition in lesson.conditions:
-            if condition.metric not in COUNTS and self._episodes(condition.metric, metrics) < (
-                lesson.episodes
-            ):
+            counted = condition.metric not in COUNTS
+            if counted and self._episodes(condition.metric, metrics) < lesson.episodes:
                 return False
             if not condition.holds(metrics):
                 return False
