@@ -12,6 +12,7 @@ from srl.system.open_files import raise_limit
 
 if TYPE_CHECKING:
     from srl.api.from_python import Run, train
+    from srl.config.curriculum import Lesson
     from srl.config.evaluation import Evaluation
     from srl.config.experiment import Experiment
     from srl.config.fixed import Fixed
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from srl.dataflow import Fragment, Plan, plans
     from srl.evaluation.evaluate import evaluate
     from srl.policies.agent import Agent, load
-    from srl.pools import EnvConfig, make_pool, make_vec
+    from srl.pools import EnvConfig, Mixture, make_pool, make_vec
     from srl.run.hooks import Event
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "Experiment",
     "Fixed",
     "Fragment",
+    "Lesson",
+    "Mixture",
     "Plan",
     "PlanError",
     "Run",
@@ -60,6 +63,8 @@ _HOMES = {
     "Experiment": "srl.config.experiment",
     "Fixed": "srl.config.fixed",
     "Fragment": "srl.dataflow",
+    "Lesson": "srl.config.curriculum",
+    "Mixture": "srl.pools",
     "Plan": "srl.dataflow",
     "PlanError": "srl.core.errors",
     "Run": "srl.api.from_python",

@@ -145,7 +145,7 @@ def test_an_estimate_has_the_standard_error_of_the_mean_and_the_standard_deviati
 def test_results_have_the_names_of_a_runs_metrics():
     box = gymnasium.spaces.Box(0, 1)
     specs = Specs(box, box, ("hider_0", "hider_1", "seeker_0"), ("moves",))
-    played = Episodes(np.array([[1.0, 3, 5]]), np.array([7.0]), np.array([[9.0]]))
+    played = Episodes(np.array([[1.0, 3, 5]]), np.array([7.0]), np.array([[9.0]]), np.arange(1))
     means = {k: v.mean for k, v in estimates(played, specs, {"a": (0, 2), "b": (1,)}).items()}
     assert means == {
         "episode_return": 3,

@@ -286,6 +286,7 @@ class Instance(ABC):
             running=config.normalize_observations,
             scaled_bytes=config.scaled_bytes,
             privileged=tuple(config.privileged),
+            by_task=(len(self.specs.tasks),) if self.specs.tasks else (),
         )
 
     # Acting.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from srl.algorithms.distributions import Distribution, action_mask
+from srl.algorithms.distributions import Distribution, action_mask, only, used_numbers
 from srl.algorithms.normalization import ObservationNormalizer
 from srl.algorithms.replay import Rows
 from srl.algorithms.replay_sampling import portions
@@ -78,6 +78,21 @@ class BoundedActor:
         """Gives actions the shape of their space: [..., numbers] to [..., *shape]."""
         return action.reshape(*action.shape[:-1], *(self.specs.action.shape or ()))
 
+    def mask(self, observation: Tree) -> Array | None:
+        """Gives the numbers of an action that there are, bool [..., numbers]; None for all."""
+        mask = action_mask(observation)
+        return None if mask is None else used_numbers(mask)
+
+    def shaped_mask(self, observation: Tree) -> Array | None:
+        """Gives `mask` in the shape of actions."""
+        mask = self.mask(observation)
+        return None if mask is None else self.shaped(mask)
+
+    def count(self, observation: Tree) -> Array | int:
+        """Gives how many numbers of an action there are, float32 [...]."""
+        mask = self.mask(observation)
+        return self.size if mask is None else jnp.sum(mask, -1, dtype=jnp.float32)
+
 
 @dataclass(frozen=True)
 class UniformUntil(Distribution):
@@ -87,15 +102,16 @@ class UniformUntil(Distribution):
     then: Distribution
     shape: tuple[int, ...]
     """The shape of one action."""
+    mask: Array | None = None  # bool [B, *shape], the numbers that there are; None for all
 
     def sample_and_log_prob(self, keys: Array) -> tuple[Array, Array]:
         """Draws an action for each slot with the slot's own key: keys [B]."""
         size = math.prod(self.shape)
         draw = lambda key: jax.random.uniform(key, (size,), minval=-1.0)  # noqa: E731
-        uniform = jax.vmap(draw)(keys).reshape(-1, *self.shape)
+        uniform = only(self.mask, jax.vmap(draw)(keys).reshape(-1, *self.shape))
         action, log_prob = self.then.sample_and_log_prob(keys)
-        density = -size * math.log(2)
-        return jnp.where(self.begun, action, uniform), jnp.where(self.begun, log_prob, density)
+        log_prob = jnp.where(self.begun, log_prob, self._density)
+        return jnp.where(self.begun, action, uniform), log_prob
 
     def sample(self, keys: Array) -> Array:
         """Draws an action for each slot."""
@@ -107,8 +123,14 @@ class UniformUntil(Distribution):
 
     def log_prob(self, action: Array) -> Array:
         """Gives the log-density of an action."""
-        density = -math.prod(self.shape) * math.log(2)
-        return jnp.where(self.begun, self.then.log_prob(action), density)
+        return jnp.where(self.begun, self.then.log_prob(action), self._density)
+
+    @property
+    def _density(self) -> Array | float:
+        """The log-density of a uniform action, [B] or []."""
+        if self.mask is None:
+            return -math.prod(self.shape) * math.log(2)
+        return -math.log(2) * jnp.sum(self.mask, tuple(range(1, self.mask.ndim)))
 
     def parameters(self) -> dict[str, Array]:
         """Gives the numbers that the distribution follows from."""
@@ -123,12 +145,6 @@ def expect_bounded(config: Any, specs: Specs) -> None:
         other = "DiscreteSAC, DQN or PPO" if discrete else "PPO, APPO or IMPALA"
         raise UserError(
             f"{name} draws actions within bounds, and the action space is {space}; take {other}"
-        )
-    observation = specs.observation
-    if isinstance(observation, spaces.Dict) and action_mask(observation.spaces) is not None:
-        raise UserError(
-            f"{name} has continuous actions, of which action_mask can allow none or all: leave "
-            "it out of the observation"
         )
 
 

@@ -210,7 +210,8 @@ class GaussianActions(ActionSpace):
     """Independent normal distributions, with a deviation that does not depend on observations.
 
     Where the space is bounded, drawn numbers are clipped to [-1, 1] and stretched to its bounds
-    for the simulator (`Stretch`); log-probabilities are of the unclipped ones.
+    for the simulator (`Stretch`); log-probabilities are of the unclipped ones. Numbers that a mask
+    leaves out are 0, and have no part in probabilities.
     """
 
     def __init__(self, space: spaces.Box, initial_log_std: float) -> None:
@@ -224,11 +225,26 @@ class GaussianActions(ActionSpace):
         return {"log_std": jnp.full(self.shape, self.initial_log_std)}
 
     def __call__(self, params: Tree, outputs: Array, mask: Tree = None) -> Distribution:
-        """Gives the normal distributions around `outputs`; a mask has no meaning for them."""
-        if mask is not None:
-            raise UserError("an action_mask needs Discrete or MultiDiscrete actions, not a Box")
+        """Gives the normal distributions around `outputs`; `mask` has a value for each number."""
         mean = outputs.reshape(*outputs.shape[:-1], *self.shape)
-        return Gaussian(mean, params["log_std"], len(self.shape))
+        mask = None if mask is None else used_numbers(mask).reshape(mean.shape)
+        return Gaussian(only(mask, mean), params["log_std"], len(self.shape), mask)
+
+
+def used_numbers(mask: Tree) -> Array:
+    """Gives the numbers of a Box that a mask [..., numbers] allows, as bool.
+
+    Raises:
+        UserError: If the mask is none of a Box.
+    """
+    if isinstance(mask, tuple):
+        raise UserError("an action_mask of a Box is one array, with a value for each number")
+    return mask.astype(bool)
+
+
+def only(mask: Array | None, x: Array) -> Array:
+    """Gives numbers with 0 in place of those that a mask leaves out; None leaves out none."""
+    return x if mask is None else jnp.where(mask, x, 0.0)
 
 
 @dataclass(frozen=True)
@@ -238,12 +254,14 @@ class Gaussian(Distribution):
     mean: Array
     log_std: Array
     rank: int
+    mask: Array | None = None
+    """The numbers that there are, bool, of the mean's shape; None for all."""
 
     def sample(self, keys: Array) -> Array:
         """Draws with the slot's own key."""
         shape = self.mean.shape[1:]
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
-        return self.mean + jnp.exp(self.log_std) * noise
+        return only(self.mask, self.mean + jnp.exp(self.log_std) * noise)
 
     def mode(self) -> Array:
         """Gives the mean."""
@@ -271,6 +289,7 @@ class Gaussian(Distribution):
         return self._sum(self.log_std - log_std + 0.5 * (spread + distance - 1))
 
     def _sum(self, x: Array) -> Array:
+        x = only(self.mask, x)
         return jnp.sum(x, axis=tuple(range(-self.rank, 0))) if self.rank else x
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from srl.algorithms.privileged import policy_space, visible
 from srl.algorithms.returns import valid_rows
-from srl.core.lazy import jnp
+from srl.core.lazy import jax, jnp
 from srl.core.spaces import Space, is_mask, is_picture, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Array, Tree, Unroll
@@ -34,9 +34,15 @@ class Statistics(NamedTuple):
     variance: Array  # float32 [...]
 
 
-def no_statistics(shape: tuple[int, ...] = ()) -> Statistics:
-    """Gives the statistics of nothing: normalising with them changes nothing."""
-    return Statistics(jnp.zeros(()), jnp.zeros(shape), jnp.ones(shape))
+def no_statistics(shape: tuple[int, ...] = (), tasks: tuple[int, ...] = ()) -> Statistics:
+    """Gives the statistics of nothing: normalising with them changes nothing.
+
+    Args:
+        shape: Of a row's features.
+        tasks: The leading axis of statistics by task: (tasks,); () without tasks.
+    """
+    shape = (*tasks, *shape)
+    return Statistics(jnp.zeros(tasks), jnp.zeros(shape), jnp.ones(shape))
 
 
 class Moments(NamedTuple):
@@ -115,6 +121,55 @@ def unstandardize(statistics: Statistics, x: Array) -> Array:
     return x * jnp.sqrt(statistics.variance + EPSILON) + statistics.mean
 
 
+def of_task(by_task: Tree, task: Array | None, axes: int = 0) -> Tree:
+    """Gives each row what is its task's.
+
+    Args:
+        by_task: Arrays [tasks, *shape].
+        task: int [...]; None without tasks, where the arrays are [*shape] and given as they are.
+        axes: Axes of length 1 to put between those of the rows and those of the shape.
+
+    Returns:
+        Arrays [..., 1, ..., *shape].
+    """
+    if task is None:
+        return by_task
+    place = (slice(None),) * task.ndim + (None,) * axes
+    return jax.tree.map(lambda x: x[task][place], by_task)
+
+
+def task_moments(x: Array, mask: Array, center: Array, task: Array | None) -> Moments:
+    """Gives `moments`, by task where there are tasks.
+
+    Args:
+        x: As for `moments`.
+        mask: As for `moments`.
+        center: [tasks, *shape]; [*shape] without tasks.
+        task: int [T, *slots]; None without tasks.
+
+    Returns:
+        Of arrays with a leading axis [tasks] where there are tasks.
+    """
+    if task is None:
+        return moments(x, mask, center)
+
+    def of(number: Array, center: Array) -> Moments:
+        own = task == number
+        return moments(x, mask & own.reshape(*own.shape, *[1] * (mask.ndim - own.ndim)), center)
+
+    return jax.vmap(of)(jnp.arange(len(center)), center)
+
+
+def task_merge(statistics: Statistics, sums: Moments) -> Statistics:
+    """Gives what `merge` does, for statistics of one task or by task."""
+    return jax.vmap(merge)(statistics, sums) if statistics.count.ndim else merge(statistics, sums)
+
+
+def task_spread(sums: Moments) -> tuple[Array, Array]:
+    """Gives what `spread` does, for sums of one task or by task."""
+    return jax.vmap(spread)(sums) if sums.count.ndim else spread(sums)
+
+
 @dataclass(frozen=True)
 class ObservationNormalizer:
     """Normalises what a space observes, leaf by leaf.
@@ -122,7 +177,8 @@ class ObservationNormalizer:
     Box leaves of numbers are standardised and clipped; all entities, rays or pixels of a leaf with
     several axes share their statistics, and places of a set that its mask leaves empty do not
     count. A deviation below 0.01 counts as 0.01. Pictures are scaled to [0, 1]. Categories, and
-    what is named `mask...` or `action_mask`, stay as they are.
+    what is named `mask...` or `action_mask`, stay as they are. Each task of a mixture has its own
+    statistics.
     """
 
     space: Space
@@ -133,6 +189,12 @@ class ObservationNormalizer:
     """The leaves of uint8 that are scaled as pictures."""
     privileged: tuple[str, ...] = ()
     """The keys that policies do not see."""
+    by_task: tuple[int, ...] = ()
+    """(tasks,) where observations have tasks, by which statistics are kept; () without."""
+
+    def task(self, observation: Tree) -> Array | None:
+        """Gives the task of each observation, int [...]; None without tasks."""
+        return observation["task"] if self.by_task else None
 
     @cached_property
     def policy_space(self) -> Space:
@@ -142,7 +204,7 @@ class ObservationNormalizer:
     def init(self) -> dict[str, Statistics]:
         """Gives the statistics by the leaf's name, such as `observation` or `camera/depth`."""
         return {
-            name: no_statistics(_features(leaf))
+            name: no_statistics(_features(leaf), self.by_task)
             for name, leaf in zip(leaves_of(self._names), leaves_of(self._leaves), strict=True)
             if self.running and self._has_statistics(name, leaf)
         }
@@ -163,15 +225,17 @@ class ObservationNormalizer:
                 return mask
             return mask[..., None] & (values[taken] > 0.5)
 
+        task = self.task(observation)
         return {
-            name: moments(values[name], rows(name), statistics[name].mean) for name in statistics
+            name: task_moments(values[name], rows(name), statistics[name].mean, task)
+            for name in statistics
         }
 
     def update(
         self, statistics: dict[str, Statistics], sums: dict[str, Moments]
     ) -> dict[str, Statistics]:
         """Adds what was measured of them to the statistics."""
-        return {name: merge(old, sums[name]) for name, old in statistics.items()}
+        return {name: task_merge(old, sums[name]) for name, old in statistics.items()}
 
     def seen(
         self, statistics: dict[str, Statistics], unroll: Unroll, total: Callable[[Tree], Tree]
@@ -204,9 +268,12 @@ class ObservationNormalizer:
     def _normalized(
         self, statistics: dict[str, Statistics], names: Tree, leaves: Tree, observation: Tree
     ) -> Tree:
+        task = self.task(observation)
+
         def visit(name: str, leaf: Space, value: Array) -> Array:
             if name in statistics:
-                scaled = standardize(statistics[name], value, FLOOR)
+                shared = len(leaf.shape or ()) - len(_features(leaf))
+                scaled = standardize(of_task(statistics[name], task, shared), value, FLOOR)
                 return jnp.clip(scaled, -self.clip, self.clip)
             return value.astype(jnp.float32) / 255 if self._is_scaled(leaf) else value
 

@@ -26,11 +26,12 @@ from srl.algorithms.minibatches import (
 from srl.algorithms.mirror import Mirror
 from srl.algorithms.normalization import (
     Statistics,
-    merge,
-    moments,
     no_statistics,
-    spread,
+    of_task,
     standardize,
+    task_merge,
+    task_moments,
+    task_spread,
     unstandardize,
 )
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
@@ -92,9 +93,10 @@ class PPO(Imitating):
     entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.0
     """The weight of the reward for entropy."""
     normalize_values: bool = True
-    """True if the value network predicts returns standardised by running statistics."""
+    """True if the value network predicts returns standardised by running statistics, of each task
+    of a mixture."""
     normalize_advantages: bool = True
-    """True if the advantages of each batch are standardised."""
+    """True if the advantages of each batch are standardised, by task in a mixture."""
     mirror: Mirror | None = field(default=None, kw_only=True)
     """A symmetry of the environment: each minibatch is followed by its mirror image; by default
     none."""
@@ -148,7 +150,7 @@ class PPOState(NamedTuple):
     key: Array
     n: Array
     observations: dict[str, Statistics]
-    values: Statistics  # of value targets
+    values: Statistics  # of value targets; by task, where there are tasks
     step_scale: Array  # float32 [], a factor on the learning rate, by `desired_kl`
 
 
@@ -219,7 +221,7 @@ class PPOInstance(ImitatingInstance):
             key=jax.random.key_data(learning_key),
             n=jnp.zeros((), jnp.int32),
             observations=self.normalizer.init(),
-            values=no_statistics(),
+            values=no_statistics(tasks=self.normalizer.by_task),
             step_scale=jnp.ones(()),
         )
 
@@ -250,20 +252,21 @@ class PPOInstance(ImitatingInstance):
         advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
         target, own = correction + value[:-1], self.own(unroll.log_prob)
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
+        task, zero = self.normalizer.task(observation), jnp.zeros(self.normalizer.by_task)
 
         sums = total(
             {
                 "observations": self.normalizer.measure(state.observations, observation, valid),
-                "values": moments(target, valid, state.values.mean),
-                "advantages": moments(advantage, valid & own, jnp.zeros(())),
-                "errors": moments(correction, valid, jnp.zeros(())),
+                "values": task_moments(target, valid, state.values.mean, task),
+                "advantages": task_moments(advantage, valid & own, zero, task),
+                "errors": task_moments(correction, valid, zero, task),
             }
         )
-        values = merge(state.values, sums["values"])
+        values = task_merge(state.values, sums["values"])
         if self.config.normalize_values:
-            target = standardize(values, target)
+            target = standardize(of_task(values, task), target)
         if self.config.normalize_advantages:
-            mean, variance = spread(sums["advantages"])
+            mean, variance = of_task(task_spread(sums["advantages"]), task)
             advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
 
         samples = Samples(
@@ -275,10 +278,11 @@ class PPOInstance(ImitatingInstance):
             valid=valid,
             advice=zero_unless(valid, unroll.advice),
         )
-        unexplained = spread(sums["errors"])[1] / jnp.maximum(spread(sums["values"])[1], 1e-8)
+        errors, variance = (task_spread(sums[name])[1] for name in ("errors", "values"))
+        unexplained = errors / jnp.maximum(variance, 1e-8)
         once = Once(
             observations=self.normalizer.update(state.observations, sums["observations"]),
-            explained_variance=1 - unexplained,
+            explained_variance=1 - jnp.mean(unexplained),
         )
         own = () if self.actor.network.shared else memories
         starts = self.minibatches.starts(own, len(valid))
@@ -291,7 +295,8 @@ class PPOInstance(ImitatingInstance):
         inputs = unroll.observation, self.actor.value_memory(unroll, replay), ended
         value, memories = self.actor.values(state.params, state.observations, *inputs)
         if self.config.normalize_values:
-            value = unstandardize(state.values, value)
+            task = self.normalizer.task(unroll.observation)
+            value = unstandardize(of_task(state.values, task), value)
         return value, memories
 
     def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> tuple[Array, ...]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, expect_bounded
 from srl.algorithms.critics import ActionCritics, expect_no_memory, step_key
+from srl.algorithms.distributions import only
 from srl.algorithms.gradient_descent import (
     Descent,
     clipped,
@@ -139,7 +140,8 @@ class GaussianActor(BoundedActor):
     ) -> tuple[SquashedGaussian, Tree]:
         """Gives the distribution of actions."""
         mean, log_std = self.gaussian(policy.params["actor"], policy.normalizer, observation)
-        return SquashedGaussian(self.shaped(mean), self.shaped(log_std)), memory
+        mask = self.shaped_mask(observation)
+        return SquashedGaussian(self.shaped(mean), self.shaped(log_std), mask), memory
 
     def gaussian(self, params: Tree, statistics: Any, observation: Tree) -> tuple[Array, Array]:
         """Gives the mean and the logarithm of the deviation, [..., numbers] each.
@@ -232,8 +234,9 @@ class REPPOInstance(Instance):
         mean, log_std = self.actor.gaussian(actor["network"], statistics, unroll.observation)
         flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
         noise = self.noise(flat(keys), self.gradient_steps)
-        action, log_prob = squashed(flat(mean), flat(log_std), noise)
         observation = jax.tree.map(flat, unroll.observation)
+        mask = self.actor.mask(observation)
+        action, log_prob = squashed(flat(mean), flat(log_std), noise, mask)
         values = self.critic.values(state.params["critic"], statistics, observation, action)[0]
         log_prob, values = (x.reshape(unroll.reward.shape) for x in (log_prob, values))
 
@@ -281,14 +284,15 @@ class REPPOInstance(Instance):
         """
         config, statistics, fixed = self.config, state.observations, jax.lax.stop_gradient
         mean, log_std = self.actor.gaussian(actor["network"], statistics, samples.observation)
-        action, log_prob = squashed(mean, log_std, noise)
         critic, observation = state.params["critic"], samples.observation
+        mask = self.actor.mask(observation)
+        action, log_prob = squashed(mean, log_std, noise, mask)
         value = self.critic.values(critic, statistics, observation, action)[0]
-        kl = divergence(samples.mean, samples.log_std, mean, log_std)
+        kl = divergence(samples.mean, samples.log_std, mean, log_std, mask)
         within = kl < config.kl_bound
         temperature, cost = jnp.exp(actor["log_temperature"]), jnp.exp(actor["log_kl_cost"])
         loss = jnp.where(within, fixed(temperature) * log_prob - value, fixed(cost) * kl)
-        surplus = -log_prob - config.target_entropy * self.actor.size
+        surplus = -log_prob - config.target_entropy * self.actor.count(observation)
         weights = temperature * fixed(surplus) + cost * fixed(config.kl_bound - kl)
         return loss + weights, {
             "actor_loss": loss,
@@ -322,11 +326,18 @@ class REPPOInstance(Instance):
         return learned, replay, jax.tree.map(jnp.mean, metrics)
 
 
-def divergence(mean: Array, log_std: Array, other_mean: Array, other_log_std: Array) -> Array:
+def divergence(
+    mean: Array,
+    log_std: Array,
+    other_mean: Array,
+    other_log_std: Array,
+    mask: Array | None = None,
+) -> Array:
     """Gives the KL divergences from normal distributions to others: [..., numbers] to [...].
 
-    Those of the distributions' hyperbolic tangents are the same.
+    Those of the distributions' hyperbolic tangents are the same. Numbers that the mask leaves out
+    do not count.
     """
     ratio = jnp.exp(2 * (log_std - other_log_std))
     distance = jnp.square((mean - other_mean) * jnp.exp(-other_log_std))
-    return jnp.sum(other_log_std - log_std + (ratio + distance - 1) / 2, axis=-1)
+    return jnp.sum(only(mask, other_log_std - log_std + (ratio + distance - 1) / 2), axis=-1)

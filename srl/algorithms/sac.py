@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from srl.algorithms.algorithm import Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
-from srl.algorithms.distributions import Distribution
+from srl.algorithms.distributions import Distribution, only
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
-from srl.algorithms.normalization import Statistics
+from srl.algorithms.normalization import Statistics, of_task
 from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import zeros_unless
@@ -138,12 +138,13 @@ class SquashedGaussian(Distribution):
 
     mean: Array
     log_std: Array
+    mask: Array | None = None  # bool, the numbers that there are; None for all
 
     def sample_and_log_prob(self, keys: Array) -> tuple[Array, Array]:
         """Draws an action for each slot with the slot's own key: keys [B]."""
         shape = self.mean.shape[1:]
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
-        return squashed(self.mean, self.log_std, noise)
+        return squashed(self.mean, self.log_std, noise, self.mask)
 
     def sample(self, keys: Array) -> Array:
         """Draws an action for each slot."""
@@ -151,13 +152,13 @@ class SquashedGaussian(Distribution):
 
     def mode(self) -> Array:
         """Gives the middle of the distribution."""
-        return jnp.tanh(self.mean)
+        return only(self.mask, jnp.tanh(self.mean))
 
     def log_prob(self, action: Array) -> Array:
         """Gives the log-density; actions within 1e-6 of the bounds count as at that distance."""
         number = jnp.arctanh(jnp.clip(action, -1 + 1e-6, 1 - 1e-6))
         noise = (number - self.mean) * jnp.exp(-self.log_std)
-        return squashed(self.mean, self.log_std, noise)[1]
+        return squashed(self.mean, self.log_std, noise, self.mask)[1]
 
     def parameters(self) -> dict[str, Array]:
         """Gives `mean` and `log_std` of the numbers whose hyperbolic tangents are the actions."""
@@ -175,7 +176,8 @@ class SquashedActor(BoundedActor):
         outputs, memory = self.step(*given)
         mean, log_std = map(self.shaped, mean_and_log_std(outputs))
         begun, shape = policy.params["acts"], mean.shape[1:]
-        return UniformUntil(begun, SquashedGaussian(mean, log_std), shape), memory
+        mask = self.shaped_mask(observation)
+        return UniformUntil(begun, SquashedGaussian(mean, log_std, mask), shape, mask), memory
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,9 @@ class SACInstance(StepsInstance):
         params = {
             "actor": self.actor.init(actor_key),
             "critics": self.critics.init(critic_key),
-            "log_temperature": jnp.log(jnp.float32(self.config.temperature)),
+            "log_temperature": jnp.full(
+                self.normalizer.by_task, jnp.log(jnp.float32(self.config.temperature))
+            ),
         }
         return SACState(
             params=params,
@@ -254,7 +258,11 @@ class SACInstance(StepsInstance):
         outputs = self.actor.outputs(actor, state.observations, observation, memory)
         numbers = self.ratio.share, self.actor.size, self.steps.sequence
         noise = noise_by_slot(key, slot, *numbers)
-        return squashed(*mean_and_log_std(outputs), noise)
+        return squashed(*mean_and_log_std(outputs), noise, self.actor.mask(observation))
+
+    def temperature(self, log_temperature: Array, observation: Tree) -> Array:
+        """Gives the weight of the entropy, [S], or [] without tasks: each has its own."""
+        return jnp.exp(of_task(log_temperature, self.normalizer.task(observation)))
 
     def critic_loss(
         self, critics: Tree, state: SACState, steps: Transitions, keys: Array, slot: Array
@@ -268,7 +276,7 @@ class SACInstance(StepsInstance):
         next_action, log_prob = self.draw(params["actor"], *last)
         last = statistics, steps.last, next_action, steps.last_memory("targets")
         following = self.critics.outputs(state.targets, *last)
-        alpha = jnp.exp(params["log_temperature"])
+        alpha = self.temperature(params["log_temperature"], steps.last)
         reward = steps.reward - steps.discount * alpha * log_prob
         inputs = reward, steps.discount, self.critics.least(following, keys[0])
         taken = steps.observation, steps.action, steps.memory("critics")
@@ -287,12 +295,16 @@ class SACInstance(StepsInstance):
         values = self.critics.values(state.params["critics"], *inputs)
         # With two critics the actor goes by the least value, with more by the mean (REDQ).
         joined = jnp.min if self.config.critics == 2 else jnp.mean
-        loss = jnp.exp(state.params["log_temperature"]) * log_prob - joined(values, axis=0)
+        alpha = self.temperature(state.params["log_temperature"], observation)
+        loss = alpha * log_prob - joined(values, axis=0)
         return loss, {"actor_loss": loss, "entropy": -log_prob}
 
-    def alpha_loss(self, log_alpha: Array, entropy: Array) -> tuple[Array, Metrics]:
+    def alpha_loss(
+        self, log_alpha: Array, entropy: Array, observation: Tree
+    ) -> tuple[Array, Metrics]:
         """The entropy's difference to its target, times log alpha (eq. 18), [S]."""
-        target = self.config.target_entropy * self.actor.size
+        target = self.config.target_entropy * self.actor.count(observation)
+        log_alpha = of_task(log_alpha, self.normalizer.task(observation))
         alpha = jnp.broadcast_to(jnp.exp(log_alpha), entropy.shape)
         return log_alpha * (entropy - target), {"temperature": alpha}
 
@@ -313,10 +325,11 @@ class SACInstance(StepsInstance):
             return self.actor_loss(actor, state, steps, keys[2], slot)
 
         def gradients() -> Any:
-            valid = self.taken(drawn, state).valid
+            taken = self.taken(drawn, state)
+            valid = taken.valid
             critics, _ = gradient_sums(critic_loss, params["critics"], valid)
             actor, each = gradient_sums(actor_loss, params["actor"], valid)
-            loss = lambda x: self.alpha_loss(x, each["entropy"])  # noqa: E731
+            loss = lambda x: self.alpha_loss(x, each["entropy"], taken.observation)  # noqa: E731
             alpha, _ = gradient_sums(loss, params["log_temperature"], valid)
             return {"critics": critics, "actor": actor, "log_temperature": alpha}
 
@@ -341,20 +354,23 @@ class SACInstance(StepsInstance):
         return learned, replay, self.ratio.means(metrics)
 
 
-def squashed(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
+def squashed(
+    mean: Array, log_std: Array, noise: Array, mask: Array | None = None
+) -> tuple[Array, Array]:
     """Gives actions in [-1, 1] and their log-densities (Haarnoja et al., 2018, appendix C).
 
     Args:
         mean: Of the numbers before the hyperbolic tangent, [S, ...].
         log_std: The logarithm of their deviation, [S, ...].
         noise: Normal numbers, [S, ...].
+        mask: The numbers that there are, bool [S, ...]; the others are 0. None for all.
     """
     number = mean + jnp.exp(log_std) * noise
     density = -0.5 * jnp.square(noise) - log_std - 0.5 * math.log(2 * math.pi)
     # log(1 - tanh(x)^2), which is exact for large x, too.
     slope = 2 * (math.log(2) - number - jax.nn.softplus(-2 * number))
     axes = tuple(range(1, mean.ndim))
-    return jnp.tanh(number), jnp.sum(density - slope, axis=axes)
+    return only(mask, jnp.tanh(number)), jnp.sum(only(mask, density - slope), axis=axes)
 
 
 def mean_and_log_std(outputs: Array) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from srl.algorithms.algorithm import Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
-from srl.algorithms.distributions import Distribution, of_slots
+from srl.algorithms.distributions import Distribution, of_slots, only
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy
@@ -144,12 +144,13 @@ class NoisyAction(Distribution):
 
     action: Array  # [B, *shape]
     deviation: Array  # [B]
+    mask: Array | None = None  # bool [B, *shape], the numbers that there are; None for all
 
     def sample(self, keys: Array) -> Array:
         """Draws an action for each slot with the slot's own key: keys [B]."""
         noise = jax.vmap(lambda key: jax.random.normal(key, self.action.shape[1:]))(keys)
         deviation = self.deviation.reshape(-1, *[1] * (self.action.ndim - 1))
-        return jnp.clip(self.action + deviation * noise, -1.0, 1.0)
+        return only(self.mask, jnp.clip(self.action + deviation * noise, -1.0, 1.0))
 
     def mode(self) -> Array:
         """Gives the action without noise."""
@@ -173,10 +174,11 @@ class NoisyActor(BoundedActor):
         """Gives the actions with the slots' own noise; uniform ones during warm-up."""
         given = policy.params["actor"], policy.normalizer, observation, memory
         outputs, memory = self.step(*given)
-        action = self.shaped(jnp.tanh(outputs))
+        mask = self.shaped_mask(observation)
+        action = only(mask, self.shaped(jnp.tanh(outputs)))
         deviation = of_slots(policy.params["noise"], slot)
         begun, shape = policy.params["acts"], action.shape[1:]
-        return UniformUntil(begun, NoisyAction(action, deviation), shape), memory
+        return UniformUntil(begun, NoisyAction(action, deviation, mask), shape, mask), memory
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,7 @@ class TD3Instance(StepsInstance):
         noise = noise_by_slot(noise_key, slot, *numbers)
         last = statistics, steps.last, steps.last_memory("target_actor")
         action = self.smoothed(self.actor.outputs(state.targets["actor"], *last), noise)
+        action = only(self.actor.mask(steps.last), action)
         last = statistics, steps.last, action, steps.last_memory("target_critics")
         following = self.critics.outputs(state.targets["critics"], *last)
         inputs = steps.reward, steps.discount, self.critics.least(following, subset_key)
@@ -276,7 +279,8 @@ class TD3Instance(StepsInstance):
         """The value of the actor's actions, negative (algorithm 1), [S]."""
         statistics, observation = state.observations, steps.observation
         given = statistics, observation, steps.memory("actor")
-        action = jnp.tanh(self.actor.outputs(actor, *given))
+        outputs = self.actor.outputs(actor, *given)
+        action = only(self.actor.mask(observation), jnp.tanh(outputs))
         given = statistics, observation, action, steps.memory("critics")
         values = self.critics.values(state.params["critics"], *given)
         # With two critics the actor goes by the first, with more by the mean (REDQ).

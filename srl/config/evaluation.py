@@ -8,12 +8,12 @@ Importing this loads neither jax nor flax: experiment files do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from srl.core.errors import UserError, expect, expect_number
+from srl.core.errors import expect, expect_number
 from srl.core.settings import Settings
-from srl.pools import EnvConfig, NamedEnv
+from srl.pools.config import with_options
 
 _LARGEST = 1e300  # a return may have any size, but has to be a number
 Actions = Literal["greedy", "sampled", "both"]
@@ -71,20 +71,4 @@ class Evaluation(Settings):
         Raises:
             UserError: If it has no such option.
         """
-        if not self.options:
-            return env
-        if isinstance(env, str | NamedEnv):
-            name, options = (env, {}) if isinstance(env, str) else (env.id, env.options())
-            return NamedEnv(name, {**options, **self.options})
-        if not isinstance(env, EnvConfig):
-            raise UserError(
-                "evaluation.options: the environment is a function, which has no options; name it "
-                "by an id such as module:Name-v0"
-            )
-        known = [field.name for field in fields(env)]
-        if unknown := [name for name in self.options if name not in known]:
-            raise UserError(
-                f"evaluation.options: {type(env).__name__} has no option {unknown[0]!r}; it has "
-                f"{', '.join(known)}"
-            )
-        return replace(env, **self.options)
+        return with_options("evaluation.options", env, self.options)

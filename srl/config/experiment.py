@@ -21,13 +21,14 @@ import gymnasium
 
 from srl.algorithms import PPO, Algorithm
 from srl.algorithms.imitation import Imitating
+from srl.config.curriculum import Lesson, expect_curriculum
 from srl.config.evaluation import Evaluation
 from srl.config.fixed import Fixed, expect_policies
 from srl.config.overrides import override, split
+from srl.config.plan_checks import expect_plan
 from srl.config.self_play import SelfPlay
 from srl.config.sources import expect_sources, expect_teacher, pinned, sources_of
 from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
-from srl.core.backends import backend_of
 from srl.core.config_values import import_folders
 from srl.core.declared import expect_declared
 from srl.core.errors import PlanError, UserError, expect, expect_number
@@ -35,9 +36,9 @@ from srl.core.settings import Settings
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
-from srl.dataflow.rules import check
 from srl.dataflow.trace import trace
 from srl.pools import EnvConfig
+from srl.pools.config import with_options
 from srl.pools.make import expect_source
 from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 from srl.pools.python.make import LONGEST_SECONDS, MOST
@@ -75,6 +76,9 @@ class Experiment(Settings):
     """A run of which parameters that fit are the first ones: RUN_DIR[:V]."""
     self_play: SelfPlay | None = None
     """Matches with past versions of the policies, and ratings of them; by default none."""
+    curriculum: tuple[Lesson, ...] = ()
+    """Lessons before training on `env` as it is: each changes options of it until a condition on
+    metrics holds."""
     evaluation: Evaluation | None = None
     """Whole episodes of the policies' versions, played in the background; by default none."""
     plan: Plan | str | None = None
@@ -169,6 +173,13 @@ class Experiment(Settings):
         return trace(self.settled_algorithm)
 
     @property
+    def lesson_envs(self) -> list[Any]:
+        """The environments of the curriculum's lessons, the last of which is `env`."""
+        lessons = enumerate(self.curriculum)
+        changed = [with_options(f"curriculum[{k}]", self.env, x.options) for k, x in lessons]
+        return [*changed, self.env]
+
+    @property
     def action_repeat(self) -> int:
         """Steps that an environment takes with each action: frame skip."""
         return self.graph.action_repeat
@@ -225,6 +236,7 @@ class Experiment(Settings):
             good = isinstance(self.self_play, SelfPlay)
             expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
             self.self_play.validate()
+        expect_curriculum(self.curriculum)
         if self.evaluation is not None:
             good = isinstance(self.evaluation, Evaluation)
             expect(good, "evaluation", self.evaluation, "Evaluation(...), or none")
@@ -242,7 +254,7 @@ class Experiment(Settings):
         self.tracking.validate()
         for hook, given in ((name, getattr(self, name)) for name in HOOKS.values()):
             expect(given is None or callable(given), hook, given, "a function of an srl.Event")
-        self._validate_plan()
+        expect_plan(self)
 
     @property
     def fixed(self) -> dict[str, Fixed]:
@@ -258,48 +270,6 @@ class Experiment(Settings):
     def without_hooks(self) -> Experiment:
         """The experiment without the functions that only the process which leads the run needs."""
         return replace(self, **dict.fromkeys(HOOKS.values()))
-
-    def _validate_plan(self) -> None:
-        if self.plan == "auto":
-            return
-        plan = self.settled_plan
-        good = isinstance(plan, Plan)
-        expect(good, "plan", plan, "a plan such as plans.inline(), the name of one, or auto")
-        check(self.graph, plan)
-        self.settled_algorithm.expect_fit(self.graph)
-        if self.self_play is not None and self.graph.learns > 1:
-            raise PlanError(
-                f"the loop has {self.graph.learns} calls of learn in a pass, and self_play changes "
-                "opponents between passes; leave self_play out, or learn once a pass"
-            )
-        learners = plan.fragment("learn").replicas
-        if self.self_play is not None and self.self_play.choice == "hard" and learners > 1:
-            raise PlanError(
-                f"self_play.choice='hard' chooses opponents by the matches of one learner, and the "
-                f"plan {plan.name!r} has {learners}; take another plan, or choice='uniform'"
-            )
-        if self.fixed and (self.self_play is not None or self.taught):
-            other = (
-                "self_play is for" if self.self_play is not None else "the loop calls run.teach for"
-            )
-            raise PlanError(
-                f"policies: a fixed policy plays {', '.join(self.fixed)}, and {other} agents that "
-                "a trained policy plays; leave out one of the two"
-            )
-        if self.self_play is not None and self.taught:
-            raise PlanError(
-                "the loop calls run.teach, and past versions of policies get no advice; leave out "
-                "self_play or that call"
-            )
-        num_groups(plan, self)
-        if plan.fragment("step").compiled and not backend_of(self.env_id).compiled:
-            whole = plan.is_one_program
-            what = f"the plan {plan.name!r}" if whole else plan.home("step")
-            cure = "take another plan, such as threads" if whole else "leave compiled off"
-            raise PlanError(
-                f"{what} is compiled, and only native environments can be stepped from inside a "
-                f"program, and those in JAX; {self.env_id or self.env!r} is not native: {cure}"
-            )
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})

@@ -102,5 +102,41 @@ BACKENDS = {
 def backend_of(env: Any) -> Backend:
     """Gives the backend of an environment: an id, a configuration with one, or a callable."""
     id = env if isinstance(env, str) else getattr(env, "pool_id", "")
+    if tasks := task_ids(id):
+        return _joint([backend_of(task) for task in tasks.values()])
     prefix, colon, _ = id.partition(":")
     return BACKENDS.get(prefix if colon else "", BACKENDS[""])
+
+
+MIXTURE = "mixture:"
+"""The beginning of ids such as mixture:run=native:HalfCheetah-v5,hop=native:Hopper-v5."""
+
+
+def task_ids(id: str) -> dict[str, str]:
+    """The ids of a mixture's tasks by their names; none of another environment.
+
+    A task without a name is named as its id is without what it comes from.
+    """
+    if not id.startswith(MIXTURE):
+        return {}
+    parts = [part.rpartition("=") for part in id.removeprefix(MIXTURE).split(",")]
+    return {name or task.rpartition(":")[2]: task for name, _, task in parts}
+
+
+def _joint(parts: list[Backend]) -> Backend:
+    """The backend of a mixture: what all have in common, and the arguments that any takes."""
+    languages = {part.language for part in parts}
+    return Backend(
+        "srl.pools.mixture",
+        tuple({name: None for part in parts for name in part.takes if name not in _NOT_MIXED}),
+        "mixes environments that take none",
+        {name: "steps the environments of all its tasks at once" for name in _AT_ONCE}
+        | {name: "gives such options to tasks: TASK.OPTION" for name in _OF_TASKS},
+        next(language for language in ("C++", "Python", "JAX") if language in languages),
+        all(part.compiled for part in parts),
+    )
+
+
+_OF_TASKS = (*_WRAPPERS, _STATE)
+_AT_ONCE = ("batch_size", "cores")
+_NOT_MIXED = (*_AT_ONCE, *_OF_TASKS)

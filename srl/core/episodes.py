@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,10 @@ class EpisodeWindow:
                 report[f"env/{name}"] = value
         return report
 
+    def forget(self) -> None:
+        """Leaves the episodes so far out of means; they stay counted."""
+        self._episodes[:] = np.nan
+
     def state(self) -> dict[str, np.ndarray]:
         """Gives what `restore` needs."""
         return {"episodes": self._episodes.copy(), "total": np.asarray(self.total)}
@@ -82,6 +86,56 @@ class EpisodeWindow:
             known = len(self._specs.agents) + 1
             self._episodes[:, :known], self._episodes[:, known:] = saved[:, :known], np.nan
         self.total = int(state["total"])
+
+
+class TaskWindows:
+    """The last episodes of each task of a mixture, as `EpisodeWindow` has those of one."""
+
+    def __init__(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
+        self._task_of = np.array(specs.task_of)
+        self._windows = {
+            (k, specs.tasks[k]): EpisodeWindow(specs, policies)
+            for k in dict.fromkeys(specs.task_of)
+        }
+
+    def add(self, timesteps: Timestep, envs: np.ndarray | None = None) -> None:
+        """Takes in the episodes that end in timesteps [T, ...]; see `EpisodeWindow`."""
+        count = timesteps.episode_length.shape[1]
+        tasks = self._task_of[np.arange(count) % len(self._task_of)]
+        for (number, _), window in self._windows.items():
+            window.add(timesteps, tasks == number if envs is None else envs & (tasks == number))
+
+    def report(self) -> dict[str, float | int | None]:
+        """Means over each task's window, such as episode_return/TASK, and over the tasks."""
+        reports = {name: window.report() for (_, name), window in self._windows.items()}
+        whole: dict[str, float | int | None] = {}
+        for name in dict.fromkeys(name for report in reports.values() for name in report):
+            given = [report.get(name) for report in reports.values()]
+            whole[name] = sum(filter(None, given)) if name == "episodes" else _mean(given)
+        for task, report in reports.items():
+            whole |= {f"{name}/{task}": value for name, value in report.items()}
+        return whole
+
+    def forget(self) -> None:
+        """Leaves the episodes so far out of means; they stay counted."""
+        for window in self._windows.values():
+            window.forget()
+
+    def state(self) -> dict[str, Any]:
+        """Gives what `restore` needs, by task."""
+        return {name: window.state() for (_, name), window in self._windows.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state."""
+        for (_, name), window in self._windows.items():
+            window.restore(state[name])
+
+
+def episode_window(
+    specs: Specs, policies: Mapping[str, tuple[int, ...]]
+) -> EpisodeWindow | TaskWindows:
+    """The last episodes of a run's environments, by task in a mixture."""
+    return (TaskWindows if specs.tasks else EpisodeWindow)(specs, policies)
 
 
 def ended_episodes(timesteps: Timestep, agents: int) -> np.ndarray:

@@ -36,6 +36,10 @@ class Specs:
     agent_spaces: tuple[tuple[gymnasium.Space, gymnasium.Space], ...] = ()
     """Each agent's own observation and action space, in slot order, where these differ: rows are
     padded with zeros up to `observation` and `action`."""
+    tasks: tuple[str, ...] = ()
+    """Names of the tasks of a mixture; the integer `task` of an observation counts through them."""
+    task_of: tuple[int, ...] = ()
+    """The task of each environment, which repeats: environment i has task_of[i % len(task_of)]."""
 
 
 class Timestep(NamedTuple):

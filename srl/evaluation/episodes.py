@@ -47,6 +47,7 @@ class Episodes(NamedTuple):
     returns: np.ndarray  # float64 [N, A]
     lengths: np.ndarray  # float64 [N]
     statistics: np.ndarray  # float64 [N, len(specs.statistics)]
+    envs: np.ndarray  # int [N], the environment that each was played in
 
 
 class Estimate(NamedTuple):
@@ -107,7 +108,16 @@ def estimates(
     for k, column in zip(specs.statistics, episodes.statistics.T, strict=True):
         if len(given := column[~np.isnan(column)]):
             values[f"env/{k}"] = given
+    for task, own in _by_task(episodes, specs).items():
+        values |= {f"episode_return/{task}": returns[own].mean(1)}
+        values |= {f"episode_length/{task}": episodes.lengths[own]}
     return {name: Estimate.of(value) for name, value in values.items()}
+
+
+def _by_task(episodes: Episodes, specs: Specs) -> dict[str, np.ndarray]:
+    """The episodes of each task that was played in a mixture: bool [N]."""
+    tasks = np.array(specs.task_of)[episodes.envs % len(specs.task_of)] if specs.tasks else []
+    return {specs.tasks[k]: tasks == k for k in np.unique(tasks)}
 
 
 class Evaluator:
@@ -199,8 +209,9 @@ class Evaluator:
             progress(len(played))
             if len(played) == self.episodes:
                 break
-        rows = np.stack([row for _, _, row in sorted(played, key=lambda episode: episode[:2])])
-        return Episodes(rows[:, :agents], rows[:, agents], rows[:, agents + 1 :])
+        played.sort(key=lambda episode: episode[:2])
+        rows, envs = np.stack([row for _, _, row in played]), np.array([e for e, _, _ in played])
+        return Episodes(rows[:, :agents], rows[:, agents], rows[:, agents + 1 :], envs)
 
     def _policy_set_of(self, lineup: Mapping[str, Player]) -> tuple[PolicySet, dict[str, Policy]]:
         """Gives each side's agents the policies that its player has for them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,6 +74,7 @@ def evaluate(
     _expect_settings(episodes, num_envs, video_episodes, seed, video, camera, drawing=drawing)
     keep_compiled_programs()
     folder, experiment = _opened(Path(run_dir), experiment, trust)
+    experiment = replace(experiment, curriculum=())  # its last lesson is played
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
     with live_pool(experiment) if live else make_group(experiment, min(num_envs, episodes)) as pool:

@@ -116,6 +116,10 @@ class CompiledLoop(LocalEnvironments):
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), metrics)
         learner.progress.begin_losses(learner.placed(zeros))
+        self._compile(run)
+
+    def _compile(self, run: Any) -> None:
+        """Compiles the program for the environments of the present lesson."""
 
         def program(
             replays: Any,
@@ -133,6 +137,16 @@ class CompiledLoop(LocalEnvironments):
         # What a pass changes is written over in place. Losses are not: see Learner.
         donating = jax.jit(program, donate_argnums=(0, 1, 2))
         self._program = donating.lower(*self._operands()).compile()
+        self._compiled_for = self._environments.lesson
+
+    def _follow_lesson(self) -> None:
+        """Begins the learner's lesson, where it is another; environments in JAX are compiled."""
+        lesson = self._learner.progress.lesson
+        if lesson != self._environments.lesson:
+            memory = self._learner.policy_set.initial_memory(self.experiment.num_envs)
+            self._environments.enter(lesson, memory)
+        if lesson != self._compiled_for:
+            self._compile(jax.jit(self._run))
 
     def begin(self) -> None:
         """Does nothing: the first episodes have begun."""
@@ -177,6 +191,7 @@ class CompiledLoop(LocalEnvironments):
         """Runs one pass of the loop."""
         before = time.perf_counter()
         learner = self._learner
+        self._follow_lesson()
         with self._environments.errors():
             done = self._program(*self._operands())
             learner.replays, self._environments.now, learner.states, self._version, *given = done

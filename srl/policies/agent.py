@@ -8,6 +8,7 @@ They need the run's folder and JAX, but not Gymnasium. Attention on CPUs calls s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,6 @@ from srl.core.errors import UserError, expect
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import (
     Space,
-    choice_counts,
     narrow_dtype,
     outside,
     own_action,
@@ -181,7 +181,7 @@ class Agent:
         """The action of one agent, or of one agent in each of N environments."""
         space, action_space = self._spaces(agent)
         observation = visible(observation, self._privileged)
-        observation = _with_mask(observation, mask, space, action_space, of)
+        observation = _with_mask(observation, mask, space, of)
         rows, single = _rows(observation, space, f"observation{of}")
         rows = _padded(rows, self.specs.observation)
         count = len(leaves_of(rows)[0])
@@ -245,7 +245,7 @@ def _draw(instance: Any, policy: Any, rows: Tree, memory: Tree, key: Array) -> A
     return instance.act(policy, rows, memory, jax.random.split(key, count), slots)
 
 
-def _with_mask(observation: Any, mask: Any, space: Space, action: Space, of: str) -> Any:
+def _with_mask(observation: Any, mask: Any, space: Space, of: str) -> Any:
     """An observation with its mask where policies look for it, as pools put it there."""
     masked = isinstance(space, spaces.Dict) and MASK in space.spaces
     if not masked:
@@ -263,7 +263,7 @@ def _with_mask(observation: Any, mask: Any, space: Space, action: Space, of: str
     if mask is None:
         raise UserError(
             f"the policies were trained with masks of actions, and the observation{of} has none: "
-            f"give action_mask=, {int(choice_counts(action).sum())} numbers, 1 for allowed"
+            f"give action_mask=, {_size(space[MASK])} numbers, 1 for allowed"
         )
     if isinstance(mask, tuple | list) and isinstance(space[MASK], spaces.MultiBinary):
         parts = [np.asarray(part) for part in mask]
@@ -279,6 +279,11 @@ def _with_mask(observation: Any, mask: Any, space: Space, action: Space, of: str
             f"{', '.join(sorted(others))}"
         )
     return {**observation, MASK: mask}
+
+
+def _size(space: Space) -> int:
+    """The numbers of a mask."""
+    return sum(math.prod(leaf.shape or ()) for leaf in leaves_of(space_tree(space)))
 
 
 def _rows(observation: Any, space: Space, path: str) -> tuple[Tree, bool]:

@@ -10,6 +10,7 @@ of PettingZoo's parallel environments.
 
 from srl.pools.config import EnvConfig, NamedEnv
 from srl.pools.make import make_pool
+from srl.pools.mixture import Mixture
 from srl.pools.parallel import ParallelPool
 from srl.pools.pool import Pool
 from srl.pools.timestep_arrays import Rows
@@ -17,6 +18,7 @@ from srl.pools.vector import VectorEnv, make_vec
 
 __all__ = [
     "EnvConfig",
+    "Mixture",
     "NamedEnv",
     "ParallelPool",
     "Pool",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -131,6 +131,19 @@ class EnvConfig(Settings):
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
+    def with_options(self, options: Mapping[str, Any]) -> EnvConfig:
+        """Gives the configuration with some options changed.
+
+        Raises:
+            UserError: For an option that there is not.
+        """
+        known = [field.name for field in fields(self)]
+        if unknown := [name for name in options if name not in known]:
+            raise UserError(
+                f"{type(self).__name__} has no option {unknown[0]!r}; it has {', '.join(known)}"
+            )
+        return replace(self, **options)
+
 
 @dataclass(frozen=True)
 class NamedEnv(EnvConfig):
@@ -150,10 +163,39 @@ class NamedEnv(EnvConfig):
         """The options that are set."""
         return dict(self.arguments)
 
+    def with_options(self, options: Mapping[str, Any]) -> NamedEnv:
+        """Gives the environment with some options changed, which are checked as it is made."""
+        return replace(self, arguments={**self.arguments, **options})
+
     def __str__(self) -> str:
         """The id and the options, for messages."""
         settings = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
         return f"{self.id}({settings})" if settings else self.id
+
+
+def with_options(setting: str, env: Any, options: Mapping[str, Any]) -> Any:
+    """Gives an environment with some options changed.
+
+    Args:
+        setting: The setting that gives them, for messages.
+        env: An id, a configuration, or a callable.
+        options: By name.
+
+    Raises:
+        UserError: If it has no such option.
+    """
+    if not options:
+        return env
+    env = NamedEnv(env) if isinstance(env, str) else env
+    if not isinstance(env, EnvConfig):
+        raise UserError(
+            f"{setting}: the environment is a function, which has no options; name it by an id "
+            "such as module:Name-v0"
+        )
+    try:
+        return env.with_options(options)
+    except UserError as error:
+        raise UserError(f"{setting}: {error}") from None
 
 
 def environment_options(

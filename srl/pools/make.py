@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.core.backends import BACKENDS, Backend, backend_of
+from srl.core.backends import BACKENDS, Backend, backend_of, task_ids
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.types import Specs
 from srl.pools.config import EnvConfig
@@ -201,6 +201,8 @@ def outside_module(env: EnvSource) -> str:
         return str(named) or outside_module(env.pool_id)
     if not isinstance(env, str):
         return env.__module__
+    if tasks := task_ids(env):
+        return next(filter(None, map(outside_module, tasks.values())), "")
     name = env.partition(":")[2]
     if backend_of(env).own_ids:
         return name if re.search(r"[:/]|\.so$", name) else ""

@@ -16,6 +16,7 @@ from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 
 if TYPE_CHECKING:
     from srl.pools.functional.pool import FunctionalXla
+    from srl.pools.mixture import MixtureXla
     from srl.pools.native.xla import Xla
 
 
@@ -39,6 +40,8 @@ class Pool(ABC):
     _token: object
     saves_exactly: bool = False
     """True if `save` and `restore` keep everything."""
+    lesson: int = 0
+    """The lesson of a curriculum that its environments are of."""
     close_failure: str = ""
     """The failure to close the environments of this process; empty if there was none."""
 
@@ -130,7 +133,7 @@ class Pool(ABC):
         if into is not None and (not isinstance(into, Row) or into.owner is not self._token):
             raise UserError("`into` is a row of another pool; take it from this pool's rows()")
 
-    def xla(self) -> Xla | FunctionalXla:
+    def xla(self) -> Xla | FunctionalXla | MixtureXla:
         """The pool's calls for use inside `jax.jit`.
 
         Raises:
@@ -140,6 +143,10 @@ class Pool(ABC):
             f"{type(self).__name__} has no xla(): only pools of native environments "
             "(native:...) can be stepped inside a compiled program"
         )
+
+    def enter(self, lesson: int) -> None:
+        """Goes on to another lesson, where there are any; see `LessonPool`."""
+        raise NotImplementedError
 
     def save(self) -> bytes:
         """Gives the state of all environments; see `saves_exactly`."""

@@ -30,6 +30,8 @@ def specs_to_json(specs: Specs) -> dict[str, Any]:
         "statistics": list(specs.statistics),
         "max_episode_steps": specs.max_episode_steps,
         "agent_spaces": [[_to_json(o), _to_json(a)] for o, a in specs.agent_spaces],
+        "tasks": list(specs.tasks),
+        "task_of": list(specs.task_of),
     }
 
 
@@ -51,6 +53,8 @@ def specs_from_json(value: Any) -> Specs:
                 (_from_json(observation), _from_json(action))
                 for observation, action in value["agent_spaces"]
             ),
+            tasks=_strings(value.get("tasks", [])),  # which earlier runs do not have
+            task_of=_shape(value.get("task_of", [])),
         )
     except (AssertionError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise RunError(f"these are no specs of environments: {error!r}") from error

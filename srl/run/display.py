@@ -188,7 +188,8 @@ class Display:
 
     def _numbers(self, report: Mapping[str, Any]) -> str:
         fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
-        return f"fps {fps}  return {_returns(report)}  length {length}{_ratings(report)}"
+        lesson = f"lesson {report['lesson']}  " if "lesson" in report else ""
+        return f"fps {fps}  {lesson}return {_returns(report)}  length {length}{_ratings(report)}"
 
     def say(self, text: str) -> None:
         """Shows a line of text."""

@@ -42,7 +42,7 @@ class SampleMessage(IntEnum):
     """Body: a saved state to continue from."""
     TAKE = 13
     TICKET = 14
-    """Counts: batch, position. Version: the oldest that may act."""
+    """Counts: batch, position, lesson. Version: the oldest that may act."""
     DELIVER = 15
     """Counts: batch, position. Body: the unroll, between hosts."""
     WANT_STATE = 16
@@ -58,7 +58,7 @@ FIELDS = {
     ),
     SampleMessage.RESTORE: Fields(body=True),
     SampleMessage.TAKE: Fields(),
-    SampleMessage.TICKET: Fields(_TICKET, version=VERSION),
+    SampleMessage.TICKET: Fields({**_TICKET, "lesson": COUNT}, version=VERSION),
     SampleMessage.DELIVER: Fields(_TICKET, body=True),
     SampleMessage.WANT_STATE: Fields(),
     SampleMessage.STATE: Fields(body=True),
@@ -74,6 +74,8 @@ class Grant(NamedTuple):
     columns: Batch
     """The place for the unroll; the same object for the same memory."""
     oldest_version: tuple[int, int]
+    lesson: int = 0
+    """The curriculum's lesson that the unroll is of."""
 
 
 class SampleSource:
@@ -153,11 +155,13 @@ class SampleSource:
             self.wants_state = True
             return None
         self.asked = False
-        self._ticket = Ticket(*demand(message, SampleMessage.TICKET).counts)
+        *ticket, lesson = demand(message, SampleMessage.TICKET).counts
+        self._ticket = Ticket(*ticket)
         if self._ticket.position >= self._positions:
             raise Refused(f"a ticket {self._ticket} of a batch of {self._positions} positions")
         unroll = self._ticket.batch % self._unrolls
-        return Grant(self._ticket, unroll, self._columns_of(self._ticket), message.version)
+        columns = self._columns_of(self._ticket)
+        return Grant(self._ticket, unroll, columns, message.version, lesson)
 
     def give_state(self, state: Tree) -> None:
         """Sends the group's state, as it is before its next unroll."""

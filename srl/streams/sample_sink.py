@@ -51,6 +51,8 @@ class SampleSink:
         self.listener, self.limiter, self.epoch = listener, limiter, 0
         self.saved: dict[int, Tree] = {}
         """States from which groups continue, by group; each is given once."""
+        self.lesson = 0
+        """The curriculum's lesson of the tickets that are granted from now on."""
         self.groups = range(first_group, first_group + limiter.positions)
         """The groups that deliver here."""
         self.on_room: Callable[[], None] = lambda: None
@@ -180,7 +182,7 @@ class SampleSink:
             self._count()
             version = self.epoch, self.limiter.oldest_version(ticket)
             unroll = self.limiter.unroll_of(ticket.batch)
-            return Grant(ticket, unroll, self._columns(ticket), version)
+            return Grant(ticket, unroll, self._columns(ticket), version, self.lesson)
 
     def _columns(self, ticket: Ticket) -> Batch:
         batch = self.batches[ticket.batch % len(self.batches)]
@@ -302,5 +304,6 @@ class SampleSink:
                 continue
             del self._asking[group]
             version, ticket = grant.oldest_version, grant.ticket
-            message = Message(SampleMessage.TICKET, version=version, counts=ticket)
+            counts = (*ticket, grant.lesson)
+            message = Message(SampleMessage.TICKET, version=version, counts=counts)
             self.listener.send(peer, message)

@@ -228,7 +228,7 @@ def test_the_critics_of_sac_learn_the_least_slow_value_and_the_entropy_of_what_f
 @pytest.mark.parametrize(("wanted", "sign"), [(50.0, -1), (-50.0, 1)])
 def test_the_temperature_rises_where_the_entropy_is_too_low(wanted, sign):
     instance, *_ = sac_of(wanted)
-    loss = lambda x: jnp.sum(instance.alpha_loss(x, jnp.zeros(N))[0])  # noqa: E731
+    loss = lambda x: jnp.sum(instance.alpha_loss(x, jnp.zeros(N), ())[0])  # noqa: E731
     assert np.sign(jax.grad(loss)(0.0)) == sign  # a step goes against the gradient
 
 

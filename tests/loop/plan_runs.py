@@ -130,6 +130,26 @@ _BITS = (
     .replace("import DQN\n", "import DQN, Hindsight\nfrom bit_flip import reached\n")
     .replace("native:CartPole-v1", "jax:bit_flip:BitFlip")
 )
+_TASKS = (
+    _swung("SAC", _BATCHES)
+    .replace("import Experiment", "import Experiment, Mixture")
+    .replace(
+        '"native:Pendulum-v1"',
+        'Mixture({"swing": "native:Pendulum-v1", "hop": "native:Hopper-v5"})',
+    )
+)
+_LESSONS = (
+    _CARTPOLE.replace("import Experiment", "import Experiment, Lesson")
+    .replace(
+        'env="native:CartPole-v1"',
+        """env="jax:srl.envs.t_maze:TMaze",
+    curriculum=(
+        Lesson({"length": 2}, "episode_return >= -1", episodes=40),
+        Lesson({"length": 5}, "episode_length >= 5 and updates >= 3", episodes=10),
+    )""",
+    )
+    .replace("updates=3", "updates=5")
+)
 _SOURCES = {
     "game against a fixed policy": "game with memory",
     "cartpole by DQN from prior data": "cartpole by DQN",
@@ -182,6 +202,11 @@ FILES = {
         "PPO(", "PPO(chunk=4, "
     ),
     "drawn": (Path(__file__).with_name("drawn.py")).read_text(),
+    "lessons": _LESSONS,
+    "tasks by PPO": _TASKS.replace("SAC", "PPO").replace(
+        f"{_BATCHES}, unroll_length=8, replay=256, warm_up=200", _MINIBATCHES
+    ),
+    "tasks by SAC": _TASKS,
     "hide and seek": _GAME.replace("NETWORK", "EntityAttention(width=8, heads=2)"),
 }
 """Experiments: of one agent, and of two policies for two agents each."""
@@ -194,6 +219,8 @@ class Trained(NamedTuple):
     """Those of all policies, one after the other."""
     timesteps: dict[str, list[np.ndarray]]
     """Where the environments stand, by field; their actions have led there."""
+    lesson: int = 0
+    """The lesson of the curriculum, from 0."""
 
 
 def loaded(folder: Path, name: str, *options: str) -> Resolved:
@@ -262,7 +289,8 @@ def result_of(folder: Path) -> Trained:
     checkpoints.close()
     parts = leaves_of({name: state["params"] for name, state in tree["learners"].items()})
     parameters = np.concatenate([np.ravel(part) for part in parts])
-    return Trained(parameters, _timesteps(tree))
+    lesson = int(tree["curriculum"]["lesson"]) if "curriculum" in tree else 0
+    return Trained(parameters, _timesteps(tree), lesson)
 
 
 def _timesteps(tree) -> dict[str, list[np.ndarray]]:
@@ -288,5 +316,5 @@ def assert_same_actions(one: Trained, other: Trained) -> None:
     for field, leaves in one.timesteps.items():
         for a, b in zip(leaves, other.timesteps[field], strict=True):
             # Actions that are numbers follow from parameters, which agree up to rounding.
-            same = np.allclose(a, b, rtol=0, atol=1e-6)
+            same = np.allclose(a, b, rtol=0, atol=1e-6, equal_nan=True)
             assert same, f"{field} differs, so actions have differed"

@@ -41,6 +41,8 @@ QUICK = {
     "pendulum by SAC with memory": ("threads", "fused", "central"),
     "pendulum by TD3": ("decoupled",),
     "pendulum by TD3 with memory": (),
+    "tasks by PPO": ("threads", "fused", "decoupled"),
+    "tasks by SAC": ("fused",),
     "team by DQN": ("fused",),
     "team by PQN": ("central", "replicated"),
     "team by R2D2": (),
@@ -78,6 +80,24 @@ def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
     actors = ("--plan.actors.replicas", "1" if " by " in name else "2")
     actors = actors if "actors" in named(plan).fragments else ()
     assert_agree(trained(name, *PLAIN), trained(name, plan, *actors))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "threads",
+        "fused",
+        "decoupled",
+        *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("inline", "replicated")),
+    ],
+)
+def test_lessons_of_a_curriculum_begin_at_the_same_update_under_every_plan(trained, plan):
+    """The third and last lesson has episodes of 16 steps; all have begun new ones in it."""
+    actors = ("--plan.actors.replicas", "1") if "actors" in named(plan).fragments else ()
+    one = ("--plan.learners.replicas", "1") if plan == "replicated" else ()
+    plain, other = trained("lessons", *PLAIN), trained("lessons", plan, *actors, *one)
+    assert_agree(plain, other)
+    assert plain.lesson == other.lesson == 2
 
 
 @pytest.mark.parametrize(

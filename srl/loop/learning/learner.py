@@ -22,6 +22,7 @@ from srl.core.types import Array, Metrics, Policy, Specs, Tree, Unroll
 from srl.loop.binding import bind_policy_set
 from srl.loop.devices import local_devices, several_devices
 from srl.loop.learning.beginning import begun_from
+from srl.loop.learning.curriculum import Curriculum
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
 from srl.loop.learning.prior import load_prior, priors_of, with_prior, without_prior
 from srl.loop.learning.progress import Progress
@@ -65,6 +66,8 @@ class Learner:
         self.policy_set = policy_set = bind_policy_set(experiment, specs)
         self.progress = Progress(specs, policy_set.members, experiment.action_repeat)
         self.progress.busy[worker].begin(threads=1)
+        if lessons := experiment.curriculum:
+            self.progress.curriculum = Curriculum(lessons, self.progress.episodes.report())
         self.parameters: dict[str, int] = {}
         """Numbers in each policy's networks."""
         self.agents: dict[str, tuple[str, ...]] = {}
@@ -325,6 +328,8 @@ class Learner:
     def count_update(self, policies: Mapping[str, Policy], losses: Metrics) -> None:
         """Counts an update that has led to these policies, and to these sums of losses."""
         self.progress.count_update(losses)
+        if self.progress.updates % self.experiment.graph.learns == 0:
+            self.progress.end_pass()
         if self._opponents is not None:
             self._opponents.advance(self.progress.updates, policies)
         self.policies = self.policy_set.acting(self._with_settings(policies), self.past)

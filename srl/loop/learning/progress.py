@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.core.episodes import EpisodeWindow
+from srl.core.episodes import episode_window
 from srl.core.errors import RunError
 from srl.core.lazy import jax
 from srl.core.tree import map_tree
 from srl.core.types import Metrics, Specs, Timestep, Tree
 from srl.loop.busy_time import BusyTime
 from srl.loop.learning.bottleneck import bottleneck
+from srl.loop.learning.curriculum import Curriculum
 from srl.loop.opponents import Opponents
 from srl.loop.projection import Gathered
 
@@ -46,9 +47,11 @@ class Progress:
         self._shares: dict[str, dict[str, float]] = {}  # of their time, by kind and activity
         self.replicas = 1
         """Learners that see as many steps as this one, each."""
-        self.episodes = EpisodeWindow(specs, members)
+        self.episodes = episode_window(specs, members)
         self.episodes_lost = 0
         """Episodes that ended as the process which stepped them died, since this one began."""
+        self.curriculum: Curriculum | None = None
+        """Decides the lesson, where there are several."""
         self.opponents: Opponents | None = None
         """Counts matches against past versions, where these are played."""
         self._staleness = _Staleness()
@@ -105,6 +108,17 @@ class Progress:
         self.updates += 1
         self.losses = losses
 
+    @property
+    def lesson(self) -> int:
+        """The present lesson of the curriculum, from 0."""
+        return 0 if self.curriculum is None else self.curriculum.lesson
+
+    def end_pass(self) -> None:
+        """Begins the next lesson, where the present one's condition holds after a pass."""
+        if self.curriculum is not None:
+            if self.curriculum.advance({**self.episodes.report(), **self.counts}):
+                self.episodes.forget()
+
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes.
 
@@ -122,6 +136,7 @@ class Progress:
             "fps": (self.env_steps - steps) / elapsed,
             **self.episodes.report(),
             "episodes_lost": self.episodes_lost,
+            **({} if self.curriculum is None else {"lesson": self.lesson + 1}),
             **({} if self.opponents is None else self.opponents.report()),
             "policy_version": self.updates,
             **self._staleness.report(),
@@ -170,6 +185,7 @@ class Progress:
         """Gives what `restore` needs."""
         done = self.updates, self.env_steps, self.agent_steps
         return {
+            **({} if self.curriculum is None else {"curriculum": self.curriculum.state()}),
             "episodes": self.episodes.state(),
             "losses": self.losses,
             "counts": np.array((self.epoch, *done, self._reported.updates)),
@@ -179,6 +195,8 @@ class Progress:
         """Goes on from a saved state, in the next epoch."""
         self.episodes.restore(state["episodes"])
         self.losses = state["losses"]
+        if self.curriculum is not None and "curriculum" in state:
+            self.curriculum.restore(state["curriculum"])
         epoch, self.updates, self.env_steps, _, reported = (int(n) for n in state["counts"])
         self.epoch, self._reported = epoch + 1, _Reported(updates=reported)
         self.restart_clock()

@@ -28,14 +28,17 @@ class UnrollPrograms:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._compiled: dict[int, Any] = {}
+        self._compiled: dict[tuple[int, int], Any] = {}
 
-    def get(self, number: int, compiled: Callable[[], Any]) -> Any:
-        """The program for an unroll, by its number in the pass; the first who asks compiles it."""
+    def get(self, kind: tuple[int, int], compiled: Callable[[], Any]) -> Any:
+        """The program for an unroll, by its lesson and its number in the pass.
+
+        The first who asks compiles it.
+        """
         with self._lock:
-            if number not in self._compiled:
-                self._compiled[number] = compiled()
-            return self._compiled[number]
+            if kind not in self._compiled:
+                self._compiled[kind] = compiled()
+            return self._compiled[kind]
 
 
 def local_groups(experiment: Experiment, policy_set: PolicySet) -> Callable[..., Group]:
@@ -88,11 +91,16 @@ class CompiledGroup(Group):
         self._policies: Any = None  # these two only while a program is traced
         self._traced: TracedSteps | None = None
 
-    def reset(self, seed: int) -> None:
+    def reset(self, seed: int | None) -> None:
         """Starts new episodes."""
+        assert seed is not None, "`_enter` begins a lesson"
         self.doing = "reset"
         self._environments.reset(seed, self._local.initial_memory())
         self.doing = ""
+
+    def _enter(self, lesson: int) -> None:
+        """Begins a lesson, whose unrolls are taken by programs that are still to be compiled."""
+        self._environments.enter(lesson, self._local.initial_memory())
 
     @property
     def progress(self) -> int:
@@ -150,7 +158,8 @@ class CompiledGroup(Group):
             self._given = self._local.policies
             self._placed = environments.placed(self._given)
         operands = environments.now, self._placed, self._local.key, self._local.slots
-        program = self._programs.get(number, lambda: self._compiled(interact, length, operands))
+        kind = environments.lesson, number
+        program = self._programs.get(kind, lambda: self._compiled(interact, length, operands))
         before = time.perf_counter()
         self._alive()
         self.doing = "step"

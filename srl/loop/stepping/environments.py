@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from srl.config.experiment import Experiment
 from srl.core.types import Specs, Tree
 from srl.loop import projection
 from srl.pools import Pool, make_pool
+from srl.pools.lessons import LessonPool
 from srl.pools.make import threaded
 from srl.streams.batch import Batch
 from srl.system.cores import cores_to_fill
@@ -95,11 +97,15 @@ def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
     share = max(1, cores_to_fill() // beside)
     if not threads and threaded(experiment.env) and share < len(os.sched_getaffinity(0)):
         threads = share
-    return make_pool(
-        experiment.env,
-        num_envs,
-        threads=threads,
-        workers=experiment.workers,
-        step_timeout=experiment.step_timeout,
-        action_repeat=experiment.action_repeat,
-    )
+    makers = [
+        partial(
+            make_pool,
+            env,
+            threads=threads,
+            workers=experiment.workers,
+            step_timeout=experiment.step_timeout,
+            action_repeat=experiment.action_repeat,
+        )
+        for env in experiment.lesson_envs
+    ]
+    return LessonPool(makers, num_envs) if len(makers) > 1 else makers[0](num_envs)

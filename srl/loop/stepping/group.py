@@ -58,6 +58,8 @@ class Destination(NamedTuple):
     columns: Batch | None
     """Its part of a batch; None where the other end of the inference stream collects."""
     oldest_version: tuple[int, int]
+    lesson: int = 0
+    """The curriculum's lesson that it is of."""
 
 
 class Unrolls(Protocol):
@@ -110,8 +112,8 @@ class Group:
         self._version = np.zeros(2, np.int32)
         self._t = 0
 
-    def reset(self, seed: int) -> None:
-        """Starts new episodes."""
+    def reset(self, seed: int | None) -> None:
+        """Starts new episodes; without a seed those of a new lesson."""
         rows = self.pool.rows(1)
         self.doing = "reset"
         self.pool.reset(seed, rows[0])
@@ -158,8 +160,15 @@ class Group:
         """Waits until an unroll may begin; the policy that will act is known where it acts."""
         before = time.perf_counter()
         self._next = self._next or self._unrolls.next(self)
+        if self._next.lesson != self.pool.lesson:
+            self._enter(self._next.lesson)
         self._begin(self._next.oldest_version)
         self._seconds["send wait"] += time.perf_counter() - before
+
+    def _enter(self, lesson: int) -> None:
+        """Begins a lesson: the episodes under way are left."""
+        self.pool.enter(lesson)
+        self.reset(None)
 
     def _begin(self, oldest_version: tuple[int, int]) -> None:
         self._oldest = oldest_version

@@ -90,7 +90,8 @@ class LocalEnvironments:
             acting = LocalActing(
                 experiment, learner.policy_set, act, self._newest, envs, swaps=False
             )
-            unrolls = OwnUnrolls(pool, batches, position, count)
+            lesson = lambda: learner.progress.lesson  # noqa: E731
+            unrolls = OwnUnrolls(pool, batches, position, count, lesson)
             self.groups.append(make(pool, acting, unrolls, alive=alive))
         self.groups[0].act_once()
         return batches

@@ -51,10 +51,22 @@ class ProgramPool:
         clock = 0 if self._now is None else self._now.clock
         self._begin(self._pool.reset(seed), memory, clock)
 
+    @property
+    def lesson(self) -> int:
+        """The lesson of a curriculum that the environments are of."""
+        return self._pool.lesson
+
+    def enter(self, lesson: int, memory: Tree) -> None:
+        """Begins the episodes of another lesson, which other programs may have to step."""
+        self._pool.enter(lesson)
+        self.xla = self._pool.xla()
+        self._begin(self._pool.reset(), memory, self.now.clock)
+
     def restore(self, state: dict[str, Tree]) -> None:
         """Goes on from a state as `state` gives it."""
         self._keep()
         self._pool.restore(np.asarray(state["pool"]).tobytes())
+        self.xla = self._pool.xla()  # the state may be of another lesson
         self._begin(Timestep(**state["timestep"]), state["memory"], state["clock"])
 
     def state(self) -> dict[str, Tree]:

@@ -134,6 +134,7 @@ class RemoteEnvironments:
         progress.epoch += self._endpoints.identity.incarnation
         self._limiter.begin(progress.updates)
         self.sink.epoch, self.sink.saved = progress.epoch, dict(self._saved)
+        self.sink.lesson = progress.lesson
         if self._ledger is not None:  # nothing is in flight, whatever was before
             batches = progress.updates * len(graph.unrolls) // graph.learns
             self._ledger.restart(batches * self._limiter.positions)
@@ -194,6 +195,7 @@ class RemoteEnvironments:
         """Lets actors go on after an update; not before it is known whether to ask their states."""
         if self._unreleased:
             before = time.perf_counter()
+            self.sink.lesson = self._learner.progress.lesson
             self._publish()
             self._learner.progress.spend(self.worker, "publish", time.perf_counter() - before)
             for _ in range(self._unreleased):

@@ -17,8 +17,24 @@ from srl.streams.transport import Connection, Disconnected, opened
 class OwnUnrolls:
     """Unrolls that are learned from where they are made."""
 
-    def __init__(self, pool: Pool, batches: Sequence[Batch], position: int, positions: int) -> None:
-        """Takes the memory of all batches of a pass, and which part of them is this group's."""
+    def __init__(
+        self,
+        pool: Pool,
+        batches: Sequence[Batch],
+        position: int,
+        positions: int,
+        lesson: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Takes the memory of all batches of a pass, and which part of them is this group's.
+
+        Args:
+            pool: Of the group.
+            batches: Of a pass.
+            position: This group's among those whose unrolls are in a batch.
+            positions: Their number.
+            lesson: Gives the present lesson.
+        """
+        self._lesson = lesson
         parts = [batch.columns(position, positions) for batch in batches]
         self._places = cycle(
             [
@@ -29,7 +45,7 @@ class OwnUnrolls:
 
     def next(self, group: Group) -> Destination:
         """The same memory in each pass, as the last pass' batches have been learned from."""
-        return next(self._places)
+        return next(self._places)._replace(lesson=self._lesson())
 
     def deliver(self, group: Group) -> None:
         """Does nothing: the unroll lies in its batch."""
@@ -75,7 +91,8 @@ class SentUnrolls:
         columns = grant.columns
         if id(columns) not in self._rows:
             self._rows[id(columns)] = group.pool.rows_over(columns.timesteps)
-        return Destination(grant.unroll, self._rows[id(columns)], columns, grant.oldest_version)
+        rows = self._rows[id(columns)]
+        return Destination(grant.unroll, rows, columns, grant.oldest_version, grant.lesson)
 
     def deliver(self, group: Group) -> None:
         """Hands the unroll over; if the learner has gone meanwhile, it is lost."""

@@ -6,13 +6,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from srl.core.errors import RunError, UserError, described
 from srl.core.lazy import jax, jnp
-from srl.core.spaces import inner_bounds, joined_space, outside, space_tree
+from srl.core.spaces import outside, space_tree
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.functional.adapters import make_functional
@@ -20,7 +19,7 @@ from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
 from srl.pools.python.python_pool import slots_of
-from srl.pools.python.simulator import narrowed, observed_space, supported_action
+from srl.pools.python.simulator import narrow_action, observed_space, supported_action
 from srl.pools.timestep_arrays import Row
 
 
@@ -213,23 +212,12 @@ def _specs_of(env: Any, name: str) -> Specs:
             )
     return Specs(
         observation=observed_space(env.observation_space, name),
-        action=_narrowed_action(supported_action(env.action_space, name)),
+        action=narrow_action(supported_action(env.action_space, name)),
         agents=tuple(getattr(env, "agents", ("agent",))),
         statistics=tuple(getattr(env, "statistics", ())),
         max_episode_steps=getattr(env, "max_episode_steps", None),
         agent_spaces=tuple(getattr(env, "agent_spaces", ())),
     )
-
-
-def _narrowed_action(space: gymnasium.Space) -> gymnasium.Space:
-    """The space of actions of at most 32 bits, as JAX has them, none of them beyond its bounds."""
-
-    def narrow(leaf: gymnasium.Space) -> gymnasium.Space:
-        if not isinstance(leaf, spaces.Box) or np.dtype(leaf.dtype) != np.float64:
-            return narrowed(leaf)
-        return spaces.Box(*inner_bounds(leaf, np.float32), dtype=np.float32)
-
-    return joined_space(map_tree(narrow, space_tree(space)))
 
 
 def _keys(seed: int, num_envs: int) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.core.errors import UserError, formatted
-from srl.core.spaces import has_choices, joined_space, narrow_dtype, space_tree
+from srl.core.spaces import has_choices, inner_bounds, joined_space, narrow_dtype, space_tree
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.timestep_arrays import ARRAY_SPACES
@@ -191,6 +191,17 @@ def narrowed(leaf: gymnasium.Space) -> gymnasium.Space:
         for bound in (leaf.low, leaf.high)
     )
     return spaces.Box(low, high, leaf.shape, dtype)
+
+
+def narrow_action(space: gymnasium.Space) -> gymnasium.Space:
+    """Gives a space of actions of at most 32 bits, none of them beyond the bounds."""
+
+    def narrow(leaf: gymnasium.Space) -> gymnasium.Space:
+        if not isinstance(leaf, spaces.Box) or np.dtype(leaf.dtype) != np.float64:
+            return narrowed(leaf)
+        return spaces.Box(*inner_bounds(leaf, np.float32), dtype=np.float32)
+
+    return joined_space(map_tree(narrow, space_tree(space)))
 
 
 def _extremes(dtype: Any) -> Any:
