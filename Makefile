@@ -49,10 +49,8 @@ gpu-kit: $(VENV)/installed-for-tests  ## dist/gpu-kit, for GPU machines without 
 gpu-table: $(VENV)/installed-for-tests  ## docs/results/gpu.json and its table, from FROM=FOLDER
 	$(BIN)/python tools/gpu_table.py $(FROM)
 
-PLANS := fused threads inline central decoupled serving env_servers replicated parameter_server
-
 pictures: $(VENV)/installed  ## docs/plans/*.svg
-	for plan in $(PLANS); do \
+	for plan in $$($(BIN)/python -c "from srl import plans; print(*plans.PLANS)"); do \
 	  case $$plan in fused|replicated) size= ;; *) size="--plan.actors.replicas 2" ;; esac; \
 	  $(BIN)/srl plan native:CartPole-v1 --plan $$plan $$size --svg docs/plans/$$plan.svg || exit 1; \
 	done

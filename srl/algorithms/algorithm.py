@@ -29,7 +29,8 @@ from srl.dataflow.loop import Loop
 from srl.networks import AutoNetwork, Network
 
 Total = Callable[[Tree], Tree]
-"""Adds sums over the slots here to those of the slots of all other replicas."""
+"""An all-reduce: adds up sums over slots, of all replicas. With one learner it gives its argument
+back."""
 Rewards = Literal["usual", "raw", "sign", "clip"]  # see Algorithm.rewards
 
 
@@ -91,7 +92,8 @@ class Algorithm(Settings):
     """The rewards to learn from: raw, their signs, or clipped at -1 and 1. usual is sign in
     atari:..., otherwise raw. Reported returns are of raw rewards."""
     reward_scale: Annotated[float, Range(1e-9, 1e9)] = field(default=1.0, kw_only=True)
-    """The factor of these rewards."""
+    """The factor of these rewards. `prepare` gets them scaled, and stacked observations
+    (`preprocessing.bound`)."""
     privileged: tuple[str, ...] = field(default=(), kw_only=True)
     """The keys of a Dict observation that only values and critics see, such as state; nested ones
     as scene/state. A trained policy does not need them."""

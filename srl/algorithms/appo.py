@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from srl.algorithms.actor_critic import log_probs
-from srl.algorithms.ppo import PPO, PPOInstance, PPOState
+from srl.algorithms.ppo import PPO, Estimates, PPOInstance, PPOState
 from srl.algorithms.returns import valid_rows, vtrace
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
@@ -50,7 +50,7 @@ class APPOInstance(PPOInstance):
 
     config: APPO
 
-    def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> tuple[Array, ...]:
+    def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> Estimates:
         """Gives V-trace's estimates, and the samples' weights; see `PPOInstance`."""
         valid = valid_rows(unroll.terminated, unroll.truncated)
         ended = unroll.terminated | unroll.truncated
@@ -64,4 +64,4 @@ class APPOInstance(PPOInstance):
         discounts = self.config.discount, self.config.gae_lambda
         advantage, correction = vtrace(*rows, log_ratio, *discounts)
         weight = jnp.exp(jnp.minimum(log_ratio, jnp.log(self.config.max_weight)))
-        return advantage, correction, proximal, weight
+        return Estimates(advantage, correction, proximal, weight)

@@ -24,7 +24,7 @@ from srl.algorithms.normalization import ObservationNormalizer, Statistics
 from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Rows, Transitions
 from srl.algorithms.replay_ratio import zeros_unless
-from srl.algorithms.sequences import StepsInstance, Used, Windows, expect_steps_fit
+from srl.algorithms.sequences import NamedNetworks, StepsInstance, Windows, expect_steps_fit
 from srl.algorithms.value_heads import chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -222,11 +222,11 @@ class DiscreteSACInstance(StepsInstance):
         self, state: DiscreteSACState, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[DiscreteSACState, Replay, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay, drawn, _ = self.steps.drawn(state, replay, unroll, total)
+        replay, drawn, _ = self.steps.insert_and_draw(state, replay, unroll, total)
         observations = self.normalizer.seen(state.observations, unroll, total)
         return state, replay, Batch(drawn, observations)
 
-    def targets(self, state: DiscreteSACState) -> Used:
+    def targets(self, state: DiscreteSACState) -> NamedNetworks:
         """Gives the target networks; see `StepsInstance`."""
         return {"targets": ("critics", self.critics, state.targets)}
 
@@ -295,16 +295,18 @@ class DiscreteSACInstance(StepsInstance):
         key = jax.random.split(step_key(state, step), 3)[0]
 
         def critic_loss(critics: Tree) -> tuple[Array, Metrics]:
-            return self.critic_loss(critics, state, self.taken(drawn, state, critics=critics), key)
+            return self.critic_loss(
+                critics, state, self.transitions_of(drawn, state, critics=critics), key
+            )
 
         def actor_loss(actor: Tree) -> tuple[Array, Metrics]:
-            return self.actor_loss(actor, state, self.taken(drawn, state, actor=actor))
+            return self.actor_loss(actor, state, self.transitions_of(drawn, state, actor=actor))
 
         def gradients() -> Any:
-            steps = self.taken(drawn, state)
+            steps = self.transitions_of(drawn, state)
             critics, _ = gradient_sums(critic_loss, params["critics"], steps.valid)
-            actor, each = gradient_sums(actor_loss, params["actor"], steps.valid)
-            loss = lambda x: self.alpha_loss(x, each["entropy"], steps.observation)  # noqa: E731
+            actor, by_sample = gradient_sums(actor_loss, params["actor"], steps.valid)
+            loss = lambda x: self.alpha_loss(x, by_sample["entropy"], steps.observation)  # noqa: E731
             alpha, _ = gradient_sums(loss, params["log_temperature"], steps.valid)
             return {"critics": critics, "actor": actor, "log_temperature": alpha}
 

@@ -120,7 +120,7 @@ class Annealing(Protocol):
         ...
 
 
-def learning_rate(config: Annealing, n: Array, updates: int | Array | None) -> Array:
+def annealed_rate(config: Annealing, n: Array, updates: int | Array | None) -> Array:
     """Gives the learning rate of update n of so many, [].
 
     Args:

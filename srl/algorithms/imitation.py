@@ -105,7 +105,7 @@ class ImitatingInstance(Instance):
 
     teach = no_teacher
 
-    def own(self, log_prob: Array) -> Array:
+    def not_by_teacher(self, log_prob: Array) -> Array:
         """Gives the rows whose actions no teacher took, bool [...]."""
         return log_prob < jnp.inf if self.mixes else jnp.ones(log_prob.shape, bool)
 
@@ -157,21 +157,21 @@ class ImitatingInstance(Instance):
             loss = self.config.policy_cost * loss + self.config.imitation_cost * divergence
             metrics = {"imitation_loss": divergence}
         if self.config.value_warm_up:
-            loss = jnp.where(self.warm(n), 0.0, loss)
+            loss = jnp.where(self.only_value_learns(n), 0.0, loss)
         return loss, metrics
 
-    def warm(self, n: Array) -> Array:
+    def only_value_learns(self, n: Array) -> Array:
         """Tells if only the value is learned in the update after n, bool []."""
         return n < self.config.value_warm_up
 
-    def held(self, n: Array, before: Tree, after: Tree) -> Tree:
-        """Gives the parameters after a gradient step; at first, the policy's stay.
+    def with_policy_frozen(self, n: Array, before: Tree, after: Tree) -> Tree:
+        """Gives the parameters after a gradient step; during `value_warm_up` the policy's stay.
 
         Weight decay would move them, and the value's loss layers that both share.
         """
         if not self.config.value_warm_up:
             return after
-        stays = lambda old, new: jnp.where(self.warm(n), old, new)  # noqa: E731
+        stays = lambda old, new: jnp.where(self.only_value_learns(n), old, new)  # noqa: E731
         return {**after, "policy": jax.tree.map(stays, before["policy"], after["policy"])}
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from srl.algorithms.actor_critic import ActorCritic, log_probs, with_last_row
 from srl.algorithms.algorithm import Total
 from srl.algorithms.carried_memory import memory_after
-from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.gradient_descent import Descent, annealed_rate, clipped, gradient_sums
 from srl.algorithms.imitation import Imitating, ImitatingInstance
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.returns import valid_rows, vtrace
@@ -195,10 +195,10 @@ class IMPALAInstance(ImitatingInstance):
         loss = lambda params: self.loss(params, *given)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, valid)
         gradient, metrics = total(sums).mean()
-        rate = learning_rate(self.config, state.n, self.updates)
+        rate = annealed_rate(self.config, state.n, self.updates)
         params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
-        params = self.held(state.n, state.params, params)
+        params = self.with_policy_frozen(state.n, state.params, params)
         return state._replace(params=params, optimizer=optimizer), metrics
 
     def finish(

@@ -1,6 +1,8 @@
 """The division of unrolls into minibatches.
 
-In each epoch every chunk of every slot is in one minibatch. Neighbouring chunks are divided among
+In each epoch every chunk of every slot is in one minibatch; without memory a chunk is a step. This
+is no permutation of all samples, as in CleanRL: chunks and slots are cut into blocks, of which each
+minibatch gets one cell, by a random rotation for each block. Neighbouring chunks are divided among
 minibatches first, then neighbouring slots. The minibatch of a chunk depends on the random key, the
 slot and the chunk alone, however slots are spread.
 """
@@ -68,7 +70,7 @@ class Batch(NamedTuple):
     samples: Any  # [T, B, ...]; their field `valid` is bool [T, B]
     memory: Tree  # [T / length, B, ...], before the first step of each chunk
     slot: Array  # int32 [B]
-    once: Any = ()  # of the whole batch
+    results: Any = ()  # of the whole batch
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Minibatches:
     """The minibatches of all gradient steps of an update."""
 
     epochs: int
-    parts: int
+    per_epoch: int
     """Minibatches of an epoch."""
     chunk: int | None
     """Steps of a slot that stay together, for a network with memory, 0 for the whole unroll; None
@@ -85,7 +87,7 @@ class Minibatches:
     @property
     def gradient_steps(self) -> int:
         """One for each minibatch of each epoch."""
-        return self.epochs * self.parts
+        return self.epochs * self.per_epoch
 
     def starts(self, tree: Tree, steps: int) -> Tree:
         """Takes the rows that chunks of unrolls of so many steps begin with."""
@@ -96,7 +98,7 @@ class Minibatches:
 
         Learners that divide the slots have multiples of it.
         """
-        return shares_of(self.parts, steps // self._length(steps))[1]
+        return shares_of(self.per_epoch, steps // self._length(steps))[1]
 
     def _length(self, steps: int) -> int:
         return 1 if self.chunk is None else self.chunk or steps
@@ -112,10 +114,10 @@ class Minibatches:
             state: The key and the number of updates in it say which steps are together.
             step: int32 [], which of the `gradient_steps`.
         """
-        epoch, number = step // self.parts, step % self.parts
+        epoch, number = step // self.per_epoch, step % self.per_epoch
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.n * self.epochs + epoch)
         steps = len(batch.samples.valid)
-        drawn = draw(key, batch.slot, steps, self.parts, self._length(steps), number)
+        drawn = draw(key, batch.slot, steps, self.per_epoch, self._length(steps), number)
         samples = drawn.steps(batch.samples)
         if drawn.present is not None:
             samples = samples._replace(valid=samples.valid & drawn.present)
@@ -142,34 +144,37 @@ class Minibatch(NamedTuple):
         return jax.tree.map(lambda x: _take(x, self.chunk, self.column), tree)
 
 
-def draw(key: Array, slot: Array, steps: int, parts: int, length: int, number: Array) -> Minibatch:
+def draw(
+    key: Array, slot: Array, steps: int, per_epoch: int, length: int, number: Array
+) -> Minibatch:
     """Draws one of the minibatches of an epoch.
 
-    Chunks and slots are cut into blocks of `parts` cells, of neighbouring chunks and neighbouring
-    slots (`shares_of`). A minibatch gets one cell of each block. The last block may lack slots.
+    Chunks and slots are cut into blocks of `per_epoch` cells, of neighbouring chunks and
+    neighbouring slots (`shares_of`). A minibatch gets one cell of each block. The last block may
+    lack slots.
 
     Args:
         key: Random key of the epoch.
         slot: int32 [B], which of the run's slots each column is.
         steps: T, a multiple of `length`.
-        parts: Minibatches of an epoch.
+        per_epoch: Minibatches of an epoch.
         length: Of a chunk.
         number: int32 [], which of the epoch's minibatches.
 
     Raises:
         UserError: If there are fewer slots than a block has.
     """
-    of_chunks, of_slots = shares_of(parts, steps // length)
+    of_chunks, of_slots = shares_of(per_epoch, steps // length)
     if len(slot) < of_slots:
         raise UserError(
-            f"minibatches={parts} cannot be made of {steps // length} chunks of {len(slot)} slots: "
-            f"give --algorithm.minibatches {of_chunks * len(slot)}, or more --num-envs"
+            f"minibatches={per_epoch} cannot be made of {steps // length} chunks of {len(slot)} "
+            f"slots: give --algorithm.minibatches {of_chunks * len(slot)}, or more --num-envs"
         )
     rows, columns = steps // length // of_chunks, -(-len(slot) // of_slots)
     # Of each block, known by its chunk and its first slot, the order is rotated by a random number.
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slot[::of_slots])
     bits = jax.vmap(lambda key: jax.random.bits(key, (rows,)), out_axes=1)(keys)
-    cell = ((bits % parts).astype(jnp.int32) + number) % parts
+    cell = ((bits % per_epoch).astype(jnp.int32) + number) % per_epoch
     chunk = cell // of_slots + of_chunks * jnp.arange(rows)[:, None]
     column = (cell % of_slots + of_slots * jnp.arange(columns)).reshape(-1)
     present = None if len(slot) % of_slots == 0 else column < len(slot)

@@ -67,7 +67,7 @@ def replay_for(instance: Any, length: int, stride: int = 1, burn_in: int = 0) ->
     """Gives the replay that an algorithm's settings ask for.
 
     Args:
-        instance: Of an `OffPolicy`, with its `ratio`.
+        instance: Anything with the `config` of an `OffPolicy`, a `ratio` and a `stack`.
         length: Rows of a window.
         stride: Rows from one window's first to the next one's.
         burn_in: Rows before each window that come with it.

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 from srl.algorithms.actor_critic import ActorCritic
 from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.carried_memory import memory_after
-from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.gradient_descent import Descent, annealed_rate, clipped, gradient_sums
 from srl.algorithms.imitation import Imitating, ImitatingInstance
 from srl.algorithms.minibatches import (
     Batch,
@@ -166,7 +166,16 @@ class Samples(NamedTuple):
     advice: Tree = ()  # of a teacher where there is one
 
 
-class Once(NamedTuple):
+class Estimates(NamedTuple):
+    """Estimates for each step, float32 [T, B]; APPO's differ from PPO's."""
+
+    advantage: Array
+    correction: Array  # the value target less the value
+    log_prob: Array  # that the probability ratio is to
+    weight: Array  # of the sample, or [] for all
+
+
+class BatchResults(NamedTuple):
     """Results for a whole batch."""
 
     observations: dict[str, Statistics]  # with those of the batch
@@ -195,7 +204,7 @@ class PPOInstance(ImitatingInstance):
         return clipped(config.max_grad_norm, *steps)
 
     @property
-    def minibatches(self) -> Minibatches:
+    def division(self) -> Minibatches:
         """The division of batches."""
         config = self.config
         chunk = config.chunk if self.actor.network.memory else None
@@ -204,12 +213,12 @@ class PPOInstance(ImitatingInstance):
     @property
     def chunk(self) -> int:
         """Steps that a policy with memory learns from in sequence."""
-        return self.minibatches.chunk or 0
+        return self.division.chunk or 0
 
     @property
     def gradient_steps(self) -> int:
         """One for each minibatch of each epoch."""
-        return self.minibatches.gradient_steps
+        return self.division.gradient_steps
 
     def init(self, key: Array) -> PPOState:
         """Draws parameters; nothing is normalised yet."""
@@ -231,7 +240,7 @@ class PPOInstance(ImitatingInstance):
 
     def slots_of_block(self, length: int) -> int:
         """Slots that are divided among minibatches."""
-        return self.minibatches.slots_of_block(length)
+        return self.division.slots_of_block(length)
 
     @classmethod
     def has_replay(cls) -> bool:
@@ -245,12 +254,17 @@ class PPOInstance(ImitatingInstance):
     def prepare(
         self, state: PPOState, replay: Tree, unroll: Unroll, total: Total
     ) -> tuple[PPOState, Tree, Batch]:
-        """Computes advantages and value targets, and takes in their moments."""
+        """Computes advantages and value targets, and takes in their moments.
+
+        PPO has no replay: `replay` is the value network's memory, which it carries from update to
+        update. Observations keep the statistics that acting had until `finish`, or the first
+        probability ratios would not be 1.
+        """
         valid = valid_rows(unroll.terminated, unroll.truncated)
         value, memories = self.values(state, unroll, replay)
         replay = memory_after(unroll, memories, replay)
         advantage, correction, log_prob, weight = self.estimates(state, unroll, value)
-        target, own = correction + value[:-1], self.own(unroll.log_prob)
+        target, own = correction + value[:-1], self.not_by_teacher(unroll.log_prob)
         observation = jax.tree.map(lambda x: x[:-1], unroll.observation)
         task, zero = self.normalizer.task(observation), jnp.zeros(self.normalizer.by_task)
 
@@ -280,14 +294,14 @@ class PPOInstance(ImitatingInstance):
         )
         errors, variance = (task_spread(sums[name])[1] for name in ("errors", "values"))
         unexplained = errors / jnp.maximum(variance, 1e-8)
-        once = Once(
+        results = BatchResults(
             observations=self.normalizer.update(state.observations, sums["observations"]),
             explained_variance=1 - jnp.mean(unexplained),
         )
-        own = () if self.actor.network.shared else memories
-        starts = self.minibatches.starts(own, len(valid))
+        value_memories = () if self.actor.network.shared else memories
+        starts = self.division.starts(value_memories, len(valid))
         memory = {"policy": unroll.memory, "value": starts}
-        return state._replace(values=values), replay, Batch(samples, memory, unroll.slot, once)
+        return state._replace(values=values), replay, Batch(samples, memory, unroll.slot, results)
 
     def values(self, state: PPOState, unroll: Unroll, replay: Tree = ()) -> tuple[Array, Tree]:
         """Gives the value of every row, and the memory before each that it is computed with."""
@@ -299,21 +313,17 @@ class PPOInstance(ImitatingInstance):
             value = unstandardize(of_task(state.values, task), value)
         return value, memories
 
-    def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> tuple[Array, ...]:
-        """Gives the generalized advantages, and the probabilities with which actions were drawn.
+    def estimates(self, state: PPOState, unroll: Unroll, value: Array) -> Estimates:
+        """Gives generalized advantages; the values' corrections are the same, all weights are 1.
 
         Args:
-            state: What was learned before.
+            state: The state before the update.
             unroll: The slots of the batch that are here.
             value: float32 [T + 1, B], of every row.
-
-        Returns:
-            Of each step, float32 [T, B] each: the advantage, the value target's difference to the
-            value, the log-probability that the probability ratio is to, and the weight.
         """
         rows = unroll.reward, unroll.terminated, unroll.truncated, value
         advantage = generalized_advantages(*rows, self.config.discount, self.config.gae_lambda)
-        return advantage, advantage, unroll.log_prob, jnp.ones(())
+        return Estimates(advantage, advantage, unroll.log_prob, jnp.ones(()))
 
     def loss(
         self, params: Tree, state: PPOState, samples: Samples, memory: dict[str, Tree]
@@ -329,7 +339,7 @@ class PPOInstance(ImitatingInstance):
         config = self.config
         inputs = samples.observation, memory, ~samples.valid
         policy, value = self.actor.distributions_and_values(params, state.observations, *inputs)
-        own = samples.valid & self.own(samples.log_prob)
+        own = samples.valid & self.not_by_teacher(samples.log_prob)
         log_ratio = jnp.where(own, policy.log_prob(samples.action) - samples.log_prob, 0)
         ratio = jnp.exp(log_ratio)
         clipped_ratio = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
@@ -353,7 +363,7 @@ class PPOInstance(ImitatingInstance):
         self, state: PPOState, batch: Batch, step: Array, total: Total
     ) -> tuple[PPOState, Metrics]:
         """Takes a step of Adam on one minibatch."""
-        samples, memory = self.minibatches.draw(batch, state, step)
+        samples, memory = self.division.draw(batch, state, step)
         if self.config.mirror is not None:
             samples = self.config.mirror.doubled(samples)
         loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
@@ -363,7 +373,7 @@ class PPOInstance(ImitatingInstance):
             state.params, state.optimizer, gradient, self.learning_rate(state)
         )
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
-        params = self.held(state.n, state.params, params)
+        params = self.with_policy_frozen(state.n, state.params, params)
         return state._replace(params=params, optimizer=optimizer), metrics
 
     def finish(
@@ -372,24 +382,24 @@ class PPOInstance(ImitatingInstance):
         """Takes in the statistics of observations, adapts the step size, counts the update."""
         scale = state.step_scale
         if self.config.desired_kl:
-            last_epoch = metrics["approx_kl"][-self.minibatches.parts :]
+            last_epoch = metrics["approx_kl"][-self.division.per_epoch :]
             scale = adapted(scale, jnp.mean(last_epoch), self.config.desired_kl)
         learned = state._replace(
-            n=state.n + 1, observations=batch.once.observations, step_scale=scale
+            n=state.n + 1, observations=batch.results.observations, step_scale=scale
         )
         return (
             learned,
             replay,
             {
                 **jax.tree.map(jnp.mean, metrics),
-                "explained_variance": batch.once.explained_variance,
+                "explained_variance": batch.results.explained_variance,
                 "learning_rate": self.learning_rate(state),
             },
         )
 
     def learning_rate(self, state: PPOState) -> Array:
         """Gives the step size of the state's next update, float32 []."""
-        return state.step_scale * learning_rate(self.config, state.n, self.updates)
+        return state.step_scale * annealed_rate(self.config, state.n, self.updates)
 
 
 def adapted(scale: Array, kl: Array, desired: float) -> Array:

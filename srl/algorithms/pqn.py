@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Annotated, NamedTuple, Self
 
 from srl.algorithms.algorithm import Algorithm, Instance, Total
-from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, learning_rate
+from srl.algorithms.gradient_descent import Descent, annealed_rate, clipped, gradient_sums
 from srl.algorithms.minibatches import (
     Batch,
     Minibatches,
@@ -136,7 +136,7 @@ class PQNInstance(Instance):
         return clipped(self.config.max_grad_norm, optax.scale_by_radam())
 
     @property
-    def minibatches(self) -> Minibatches:
+    def division(self) -> Minibatches:
         """The division of batches."""
         config = self.config
         chunk = config.chunk if self.actor.network.memory else None
@@ -145,12 +145,12 @@ class PQNInstance(Instance):
     @property
     def chunk(self) -> int:
         """Steps that a network with memory learns from in sequence."""
-        return self.minibatches.chunk or 0
+        return self.division.chunk or 0
 
     @property
     def gradient_steps(self) -> int:
         """One for each minibatch of each epoch."""
-        return self.minibatches.gradient_steps
+        return self.division.gradient_steps
 
     def init(self, key: Array) -> PQNState:
         """Draws parameters; nothing is normalised yet."""
@@ -173,7 +173,7 @@ class PQNInstance(Instance):
 
     def slots_of_block(self, length: int) -> int:
         """Slots that are divided among minibatches."""
-        return self.minibatches.slots_of_block(length)
+        return self.division.slots_of_block(length)
 
     def prepare(
         self, state: PQNState, replay: Tree, unroll: Unroll, total: Total
@@ -221,11 +221,11 @@ class PQNInstance(Instance):
         self, state: PQNState, batch: Batch, step: Array, total: Total
     ) -> tuple[PQNState, Metrics]:
         """Takes a step of RAdam on one minibatch."""
-        samples, memory = self.minibatches.draw(batch, state, step)
+        samples, memory = self.division.draw(batch, state, step)
         loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, samples.valid)
         gradient, metrics = total(sums).mean()
-        rate = learning_rate(self.config, state.n, self.updates)
+        rate = annealed_rate(self.config, state.n, self.updates)
         params, optimizer = self.radam.step(state.params, state.optimizer, gradient, rate)
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
         return state._replace(params=params, optimizer=optimizer), metrics
@@ -235,5 +235,5 @@ class PQNInstance(Instance):
     ) -> tuple[PQNState, Tree, Metrics]:
         """Takes in the statistics of observations, and counts the update."""
         share = jnp.mean(epsilon(self.config, state.n, self.updates, self.slots))
-        learned = state._replace(n=state.n + 1, observations=batch.once)
+        learned = state._replace(n=state.n + 1, observations=batch.results)
         return learned, replay, {**jax.tree.map(jnp.mean, metrics), "epsilon": share}

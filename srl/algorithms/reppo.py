@@ -21,10 +21,10 @@ from srl.algorithms.critics import ActionCritics, expect_no_memory, step_key
 from srl.algorithms.distributions import only
 from srl.algorithms.gradient_descent import (
     Descent,
+    annealed_rate,
     clipped,
     descend,
     gradient_sums,
-    learning_rate,
 )
 from srl.algorithms.minibatches import Batch, Minibatches, fitting_minibatches
 from srl.algorithms.normalization import Statistics
@@ -185,14 +185,14 @@ class REPPOInstance(Instance):
         return {"critic": adam, "actor": adam}
 
     @property
-    def minibatches(self) -> Minibatches:
+    def division(self) -> Minibatches:
         """The division of batches."""
         return Minibatches(self.config.epochs, self.config.minibatches, chunk=None)
 
     @property
     def gradient_steps(self) -> int:
         """One for each minibatch of each epoch."""
-        return self.minibatches.gradient_steps
+        return self.division.gradient_steps
 
     def init(self, key: Array) -> REPPOState:
         """Draws parameters; nothing is normalised yet."""
@@ -218,7 +218,7 @@ class REPPOInstance(Instance):
 
     def slots_of_block(self, length: int) -> int:
         """Slots that are divided among minibatches."""
-        return self.minibatches.slots_of_block(length)
+        return self.division.slots_of_block(length)
 
     def prepare(
         self, state: REPPOState, replay: Tree, unroll: Unroll, total: Total
@@ -307,14 +307,14 @@ class REPPOInstance(Instance):
         self, state: REPPOState, batch: Batch, step: Array, total: Total
     ) -> tuple[REPPOState, Metrics]:
         """Takes a step of Adam for each network on one minibatch."""
-        samples, _ = self.minibatches.draw(batch, state, step)
+        samples, _ = self.division.draw(batch, state, step)
         noise, params = self.noise(jax.random.wrap_key_data(samples.key), step), state.params
         loss = lambda x: self.critic_loss(x, state, samples)  # noqa: E731
         critic, _ = gradient_sums(loss, params["critic"], samples.valid)
         loss = lambda x: self.actor_loss(x, state, samples, noise)  # noqa: E731
         actor, _ = gradient_sums(loss, params["actor"], samples.valid)
         sums = total({"critic": critic, "actor": actor})
-        rates = dict.fromkeys(sums, learning_rate(self.config, state.n, self.updates))
+        rates = dict.fromkeys(sums, annealed_rate(self.config, state.n, self.updates))
         moved, optimizer, metrics = descend(self.descents, state, sums, rates)
         return state._replace(params=moved, optimizer=optimizer), metrics
 
@@ -322,7 +322,7 @@ class REPPOInstance(Instance):
         self, state: REPPOState, replay: Tree, batch: Batch, metrics: Metrics
     ) -> tuple[REPPOState, Tree, Metrics]:
         """Takes in the statistics of observations, and counts the update."""
-        learned = state._replace(n=state.n + 1, observations=batch.once)
+        learned = state._replace(n=state.n + 1, observations=batch.results)
         return learned, replay, jax.tree.map(jnp.mean, metrics)
 
 

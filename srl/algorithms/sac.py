@@ -22,7 +22,7 @@ from srl.algorithms.normalization import Statistics, of_task
 from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import zeros_unless
-from srl.algorithms.sequences import StepsInstance, Used, Windows, expect_steps_fit
+from srl.algorithms.sequences import NamedNetworks, StepsInstance, Windows, expect_steps_fit
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
@@ -237,11 +237,11 @@ class SACInstance(StepsInstance):
         self, state: SACState, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[SACState, Replay, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay, drawn, slot = self.steps.drawn(state, replay, unroll, total)
+        replay, drawn, slot = self.steps.insert_and_draw(state, replay, unroll, total)
         observations = self.normalizer.seen(state.observations, unroll, total)
         return state, replay, Batch(drawn, slot, observations)
 
-    def targets(self, state: SACState) -> Used:
+    def targets(self, state: SACState) -> NamedNetworks:
         """Gives the target networks; see `StepsInstance`."""
         return {"targets": ("critics", self.critics, state.targets)}
 
@@ -317,19 +317,19 @@ class SACInstance(StepsInstance):
         keys = jax.random.split(step_key(state, step), 3)
 
         def critic_loss(critics: Tree) -> tuple[Array, Metrics]:
-            steps = self.taken(drawn, state, critics=critics)
+            steps = self.transitions_of(drawn, state, critics=critics)
             return self.critic_loss(critics, state, steps, keys[:2], slot)
 
         def actor_loss(actor: Tree) -> tuple[Array, Metrics]:
-            steps = self.taken(drawn, state, actor=actor)
+            steps = self.transitions_of(drawn, state, actor=actor)
             return self.actor_loss(actor, state, steps, keys[2], slot)
 
         def gradients() -> Any:
-            taken = self.taken(drawn, state)
+            taken = self.transitions_of(drawn, state)
             valid = taken.valid
             critics, _ = gradient_sums(critic_loss, params["critics"], valid)
-            actor, each = gradient_sums(actor_loss, params["actor"], valid)
-            loss = lambda x: self.alpha_loss(x, each["entropy"], taken.observation)  # noqa: E731
+            actor, by_sample = gradient_sums(actor_loss, params["actor"], valid)
+            loss = lambda x: self.alpha_loss(x, by_sample["entropy"], taken.observation)  # noqa: E731
             alpha, _ = gradient_sums(loss, params["log_temperature"], valid)
             return {"critics": critics, "actor": actor, "log_temperature": alpha}
 

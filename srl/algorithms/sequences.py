@@ -60,7 +60,7 @@ class Windows(NamedTuple):
     ready: Array  # bool [..., S]
 
 
-Used = Mapping[str, tuple[str, Network, Tree]]
+NamedNetworks = Mapping[str, tuple[str, Network, Tree]]
 """Networks by name: the name of the stored memory, the network, and its parameters."""
 
 
@@ -123,7 +123,7 @@ class Steps:
         unrolls = self.replay.empty(unroll._replace(memory=memory))
         return Remembered(unrolls, empty_memory(nothing, unroll))
 
-    def drawn(
+    def insert_and_draw(
         self, state: Any, replay: Any, unroll: Unroll, total: Any
     ) -> tuple[Any, Transitions | Windows, Array]:
         """Inserts an unroll, and draws the windows of all gradient steps.
@@ -157,7 +157,9 @@ class Steps:
         memory = {"actor": unroll.memory, "critics": memories[: -1 : self.chunk]}
         return unroll._replace(memory=memory), memory_after(unroll, memories, carried)
 
-    def taken(self, drawn: Transitions | Windows, networks: Used, statistics: Any) -> Transitions:
+    def transitions_of(
+        self, drawn: Transitions | Windows, networks: NamedNetworks, statistics: Any
+    ) -> Transitions:
         """Gives the transitions of a gradient step, [S, ...], with the networks' memories.
 
         Those of sequences come one after the other, [sequence * S, ...]. The memories depend on
@@ -203,8 +205,8 @@ class StepsInstance(Instance):
         raise NotImplementedError
 
     @abstractmethod
-    def targets(self, state: Any) -> Used:
-        """Gives the target networks by name; see `Used`."""
+    def targets(self, state: Any) -> NamedNetworks:
+        """Gives the target networks by name; see `NamedNetworks`."""
         raise NotImplementedError
 
     @cached_property
@@ -236,7 +238,9 @@ class StepsInstance(Instance):
         """Gives a replay of nothing for the slots of this unroll."""
         return self.steps.empty(unroll)
 
-    def taken(self, drawn: Transitions | Windows, state: Any, **learning: Tree) -> Transitions:
+    def transitions_of(
+        self, drawn: Transitions | Windows, state: Any, **learning: Tree
+    ) -> Transitions:
         """Gives the transitions of a gradient step, with memory by the parameters of networks.
 
         Args:
@@ -251,7 +255,7 @@ class StepsInstance(Instance):
             "critics": ("critics", self.critics, params["critics"]),
             **self.targets(state),
         }
-        return self.steps.taken(drawn, networks, state.observations)
+        return self.steps.transitions_of(drawn, networks, state.observations)
 
 
 def after_burn_in(rows: Tree, begin: Array, number: int) -> Tree:

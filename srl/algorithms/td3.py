@@ -24,7 +24,7 @@ from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import zeros_unless
-from srl.algorithms.sequences import StepsInstance, Used, Windows, expect_steps_fit
+from srl.algorithms.sequences import NamedNetworks, StepsInstance, Windows, expect_steps_fit
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -235,11 +235,11 @@ class TD3Instance(StepsInstance):
         self, state: TD3State, replay: Replay, unroll: Unroll, total: Total
     ) -> tuple[TD3State, Replay, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay, drawn, slot = self.steps.drawn(state, replay, unroll, total)
+        replay, drawn, slot = self.steps.insert_and_draw(state, replay, unroll, total)
         observations = self.normalizer.seen(state.observations, unroll, total)
         return state, replay, Batch(drawn, slot, observations)
 
-    def targets(self, state: TD3State) -> Used:
+    def targets(self, state: TD3State) -> NamedNetworks:
         """Gives the target networks; see `StepsInstance`."""
         return {
             "target_actor": ("actor", self.actor, state.targets["actor"]),
@@ -296,18 +296,18 @@ class TD3Instance(StepsInstance):
         actor_due = ratio.every(config.delay, state.n, step)
 
         def critic_loss(critics: Tree) -> tuple[Array, Metrics]:
-            steps = self.taken(drawn, state, critics=critics)
+            steps = self.transitions_of(drawn, state, critics=critics)
             return self.critic_loss(critics, state, steps, key, slot)
 
         def actor_loss(actor: Tree) -> tuple[Array, Metrics]:
-            return self.actor_loss(actor, state, self.taken(drawn, state, actor=actor))
+            return self.actor_loss(actor, state, self.transitions_of(drawn, state, actor=actor))
 
         def actor_gradient() -> Any:
-            valid = self.taken(drawn, state).valid
+            valid = self.transitions_of(drawn, state).valid
             return gradient_sums(actor_loss, params["actor"], valid)[0]
 
         def gradients() -> Any:
-            valid = self.taken(drawn, state).valid
+            valid = self.transitions_of(drawn, state).valid
             critics, _ = gradient_sums(critic_loss, params["critics"], valid)
             return {"critics": critics, "actor": zeros_unless(actor_due, actor_gradient)}
 

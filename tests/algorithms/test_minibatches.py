@@ -106,7 +106,7 @@ def test_slots_that_a_block_lacks_do_not_count():
     samples = Samples(jnp.ones((STEPS, 7), bool), numbers(np.arange(7)))
     batch = Batch(samples, samples.number[:1], np.arange(7, dtype=np.int32))
     state = SimpleNamespace(key=jax.random.key_data(KEY), n=0)
-    minibatches = Minibatches(epochs=1, parts=3, chunk=0)
+    minibatches = Minibatches(epochs=1, per_epoch=3, chunk=0)
     draw_one = jax.jit(lambda step: minibatches.draw(batch, state, step)[0])
     drawn = [draw_one(step) for step in range(3)]
     assert {x.valid.shape for x in drawn} == {(STEPS, 3)}

@@ -90,7 +90,7 @@ def test_memories_before_steps_are_those_of_the_whole_past(algorithm, cell):
     def taken(unroll):
         rows = windows(unroll, SEQUENCE + N_STEP, SEQUENCE, BURN_IN)
         drawn = Windows(jax.tree.map(lambda x: x[0], rows), np.ones(rows.begin.shape[1], bool))
-        return instance.taken(drawn, state)
+        return instance.transitions_of(drawn, state)
 
     steps = jax.jit(taken)(unroll)
     row_of = {tuple(x): i for i, x in enumerate(whole.observation.reshape(-1, 3))}
@@ -116,7 +116,7 @@ def test_gradients_reach_the_start_of_a_sequence_and_not_the_burn_in():
     @jax.grad
     def moved(observation):
         drawn = Windows(rows._replace(observation=observation), np.ones(len(rows.begin), bool))
-        steps = instance.taken(drawn, state)
+        steps = instance.transitions_of(drawn, state)
         return steps.memory("actor").sum() + steps.memory("critics").sum()
 
     found = np.abs(np.asarray(moved(rows.observation))).sum(-1)

@@ -123,7 +123,7 @@ def test_the_present_observations_of_all_agents_are_standardised():
     state, _, batch = instance.prepare(instance.init(KEY), (), unroll, lambda sums: sums)
     del state
     there = ~(unroll.terminated | unroll.truncated)[:-1]
-    found = batch.once["observation"]
+    found = batch.results["observation"]
     np.testing.assert_allclose(found.mean, unroll.observation[:-1][there].mean(0), atol=1e-4)
 
 
