@@ -28,7 +28,7 @@ SMALL = replace(CARTPOLE, updates=2, report_every=1)
 
 # ---- an experiment as values ----
 
-OWN_CODE = ("foraging", "robot", "smax")
+OWN_CODE = ("foraging", "overcooked", "robot", "smax")
 """Experiments with classes or functions of their file, which only a run's folder can import."""
 SHIPPED = [file for file in Path("experiments").glob("*.py") if file.stem not in OWN_CODE]
 

@@ -437,8 +437,6 @@ def test_dicts_with_images_and_masks_are_learned_from(algorithm, observed, actio
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (SAC(), "action_mask"),
-        (TD3(), "action_mask"),
         (DQN(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
         (TD3(network=MLP(memory=4), sequence=20), "sequence=20 and unroll_length=32"),
         (DiscreteSAC(network=MLP(memory=4), sequence=20), "sequence=20 and unroll_length=32"),

@@ -26,7 +26,8 @@ class JaxMARL:
     Discrete actions, or agents have different numbers of them, observations are Dicts with the
     parts `observation` and `action_mask`; the option `world_state` adds the part `state`, which is
     the same for all agents: the environment's own, if it has one, else all agents' observations.
-    What ends at `max_steps` is truncated.
+    The option `shaped_reward` is the weight of the helping rewards that Overcooked gives apart,
+    0 by default. What ends at `max_steps` is truncated.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -39,11 +40,9 @@ class JaxMARL:
         jaxmarl, full = imported("jaxmarl", "jaxmarl"), f"{PREFIX}jaxmarl:{name}"
         options = dict(options)
         self._gives_state = asked_for_state(options)
+        self._shaped = float(options.pop("shaped_reward", 0.0))
         try:
-            if isinstance(options.get("scenario"), str):  # SMAX's maps by name
-                smax = imported("jaxmarl", "jaxmarl.environments.smax")
-                options["scenario"] = smax.map_name_to_scenario(options["scenario"])
-            self._env = jaxmarl.make(name, **options)
+            self._env = jaxmarl.make(name, **_maps(name, options))
         except (KeyError, ValueError, ImportError) as error:
             raise UserError(f"{full} cannot be made: {error}") from error
         except TypeError as error:
@@ -56,6 +55,8 @@ class JaxMARL:
         observed, state = jax.eval_shape(self._env.reset, key)
         if not isinstance(observed, dict) or not set(self.agents) <= set(observed):
             raise UserError(f"{full} does not give observations by the names of its agents")
+        if self._shaped and not self._helps(state, key):
+            raise UserError(f"{full} gives no shaped_reward; leave out this option")
         # Traced, as some environments declare other shapes than they give.
         own = {agent: _unbounded(observed[agent]) for agent in self.agents}
         actions = {agent: gymnax_space(self._env.action_space(agent)) for agent in self.agents}
@@ -86,13 +87,22 @@ class JaxMARL:
         """Takes a step; an agent's action beyond its own number of them counts as its last one."""
         before, steps = state
         actions = {agent: self._own_action(agent, action[i]) for i, agent in enumerate(self.agents)}
-        observations, after, rewards, dones, _ = self._env.step_env(key, before, actions)
+        observations, after, rewards, dones, infos = self._env.step_env(key, before, actions)
         ended = jnp.stack([dones[agent] | dones["__all__"] for agent in self.agents])
         steps = steps + 1
         timed_out = jnp.bool_(False) if self._limit is None else steps >= self._limit
+        if self._shaped:
+            helping = infos["shaped_reward"]
+            rewards = {agent: rewards[agent] + self._shaped * helping[agent] for agent in helping}
         reward = jnp.stack([jnp.asarray(rewards[agent], jnp.float32) for agent in self.agents])
         observed = self._observed(observations, after)
         return Step((after, steps), observed, reward, ended & ~timed_out, ended & timed_out)
+
+    def _helps(self, state: Tree, key: Array) -> bool:
+        """Tells if steps give helping rewards apart."""
+        action = self._env.action_space(self.agents[0]).sample
+        actions = dict.fromkeys(self.agents, jax.eval_shape(action, key))
+        return "shaped_reward" in jax.eval_shape(self._env.step_env, key, state, actions)[-1]
 
     def _mask_method(self, state: Tree) -> Any:
         """The method that gives masks, as the environments have two; None without."""
@@ -132,6 +142,19 @@ class JaxMARL:
         if given is None:
             given = jnp.concatenate([jnp.ravel(observations[agent]) for agent in self.agents])
         return jnp.ravel(given).astype(jnp.float32)
+
+
+def _maps(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options with SMAX's and Overcooked's maps in place of their names."""
+    if isinstance(scenario := options.get("scenario"), str):
+        smax = imported("jaxmarl", "jaxmarl.environments.smax")
+        return {**options, "scenario": smax.map_name_to_scenario(scenario)}
+    if name == "overcooked" and isinstance(layout := options.get("layout"), str):
+        layouts = imported("jaxmarl", "jaxmarl.environments.overcooked").overcooked_layouts
+        if layout not in layouts:
+            raise UserError(f"overcooked has no layout {layout!r}; it has {', '.join(layouts)}")
+        return {**options, "layout": layouts[layout]}
+    return options
 
 
 def _unbounded(array: Any) -> spaces.Box:

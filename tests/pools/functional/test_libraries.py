@@ -181,9 +181,29 @@ def test_what_jaxmarl_cannot_give_is_refused_in_a_sentence(library):
         make_pool("jax:jaxmarl:MPE_simple_spread_v3", colour=1)
     with pytest.raises(UserError, match="by the names of its agents"):
         make_pool("jax:jaxmarl:storm_2p")
+    with pytest.raises(UserError, match="MPE_simple_spread_v3 gives no shaped_reward"):
+        make_pool("jax:jaxmarl:MPE_simple_spread_v3", shaped_reward=0.5)
+    with pytest.raises(UserError, match="no layout 'hall'; it has cramped_room"):
+        make_pool("jax:jaxmarl:overcooked", layout="hall")
 
 
 def test_a_library_that_is_absent_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "jumanji", None)
     with pytest.raises(UserError, match=r"-m pip install '?jumanji"):
         make_pool("jax:jumanji:Snake-v1")
+
+
+@needs("jaxmarl")
+def test_overcooked_has_helping_rewards_where_they_are_asked_for(library):
+    """A cook takes an onion and puts it into the pot, which 3 rewards."""
+    up, right, left, interact = 0, 2, 3, 5
+    plan = [left, interact, right, up, interact]
+
+    def rewards(weight):
+        with make_pool("jax:jaxmarl:overcooked", 1, shaped_reward=weight) as pool:
+            pool.reset(seed=0)
+            steps = [pool.step(np.array([action, 4])) for action in plan]
+            return [step.reward.tolist() for step in steps]
+
+    assert rewards(0.0) == [[0, 0]] * 5
+    assert rewards(0.5) == [[0, 0]] * 4 + [[1.5, 0]]
