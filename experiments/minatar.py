@@ -10,17 +10,14 @@ There are Asterix, Breakout, Freeway and SpaceInvaders; gymnax has no Seaquest t
 
 from srl import Experiment
 from srl.algorithms import DQN, PPO, PQN
-from srl.networks import CNN
 
-# The convolution of MinAtar's authors; the settings of Gallici et al. (2025), of which
-# purejaxql/config/alg/pqn_minatar.yaml has 10 million steps.
-network = CNN(filters=(16,), kernels=(3,), strides=(1,), width=128, layer_norm=True)
+# The settings of Gallici et al. (2025), of which purejaxql/config/alg/pqn_minatar.yaml has 10
+# million steps.
 experiment = Experiment(
     name="minatar",
     env="jax:gymnax:Breakout-MinAtar",
     num_envs=128,
     algorithm=PQN(
-        network=network,
         unroll_length=32,
         epochs=2,
         minibatches=32,
@@ -34,13 +31,13 @@ ppo = Experiment(
     name="minatar_ppo",
     env="jax:gymnax:Breakout-MinAtar",
     num_envs=128,
-    algorithm=PPO(network=network, epochs=4, entropy_cost=0.01),
+    algorithm=PPO(epochs=4, entropy_cost=0.01),
     env_steps=5_000_000,
 )
 dqn = Experiment(
     name="minatar_dqn",
     env="jax:gymnax:Breakout-MinAtar",
     num_envs=32,
-    algorithm=DQN(network=network),
+    algorithm=DQN(),
     env_steps=5_000_000,
 )

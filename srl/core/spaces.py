@@ -102,6 +102,12 @@ def is_image(space: Space) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 
+def image_sides(image: Space) -> tuple[int, ...]:
+    """Gives an image's height and width: the shorter of its two ends is the axis of channels."""
+    shape = image.shape or ()
+    return shape[1:] if shape[0] < shape[2] else shape[:2]
+
+
 SMALLEST_PICTURE = 32
 """Pixels along each side that a picture has at least; grids of small worlds have fewer."""
 
@@ -113,9 +119,7 @@ def is_picture(space: Space) -> bool:
     """
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return False
-    shape = space.shape
-    if len(shape) == 3:
-        shape = shape[1:] if shape[0] < shape[2] else shape[:2]
+    shape = image_sides(space) if is_image(space) else space.shape
     sides = len(shape) == 2 and min(shape) >= SMALLEST_PICTURE
     return bool(sides and (space.low == 0).all() and (space.high == 255).all())
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError
-from srl.core.spaces import Space
+from srl.core.spaces import SMALLEST_PICTURE, Space, image_sides, is_image, space_tree
+from srl.core.tree import leaves_of
 from srl.networks.cnn import CNN
 from srl.networks.entities import entity_sets, mask_of, named_leaves, sets_without_mask
 from srl.networks.entity_attention import EntityAttention
@@ -17,9 +18,17 @@ if TYPE_CHECKING:
     from flax import linen
 
 
+_SMALLEST_GRID = 8
+_GRID = CNN(filters=(16,), kernels=(3,), strides=(1,), width=128)
+
+
 @dataclass(frozen=True)
 class AutoNetwork(Network):
-    """EntityAttention for entities with masks, CNN for images, MLP otherwise."""
+    """EntityAttention for entities with masks, CNN for images, MLP otherwise.
+
+    Images below 32 by 32, grids of small worlds, get the one convolution of MinAtar's authors
+    (Young and Tian, 2019) in place of Atari's three, and those below 8 by 8 the perceptron.
+    """
 
     mlp: MLP = field(default_factory=MLP)
     """The perceptron; memory and layer normalisation belong to the whole network."""
@@ -54,9 +63,13 @@ class AutoNetwork(Network):
 
     def choose(self, space: Space) -> Network:
         """Gives the network's configuration."""
-        kind: Network = EntityAttention() if EntityAttention.fits(space) else self.mlp
-        if not EntityAttention.fits(space) and CNN.fits(space):
-            kind = CNN()
+        images = [leaf for leaf in leaves_of(space_tree(space)) if is_image(leaf)]
+        side = max((min(image_sides(image)) for image in images), default=0)
+        kind: Network = self.mlp
+        if EntityAttention.fits(space):
+            kind = EntityAttention()
+        elif side >= _SMALLEST_GRID:
+            kind = CNN() if side >= SMALLEST_PICTURE else _GRID
         own = {"widths": self.widths, "value_widths": self.value_widths}
         given = {name: widths for name, widths in own.items() if widths}
         if given and not isinstance(kind, MLP):

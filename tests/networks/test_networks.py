@@ -55,6 +55,7 @@ def draw(space, leading=(), seed=0):
 
 
 IMAGE = spaces.Box(0, 255, (24, 20, 3), np.uint8)
+GRID = CNN(filters=(16,), kernels=(3,), strides=(1,), width=128)
 NESTED = spaces.Dict(
     place=spaces.Box(-1, 1, (2, 3)),
     kind=spaces.Discrete(5),
@@ -374,12 +375,15 @@ def test_an_agent_that_sees_nothing_has_finite_outputs_and_gradients():
     [
         (spaces.Box(-1, 1, (3,)), MLP()),
         (NESTED, MLP()),
-        (IMAGE, CNN()),
-        (spaces.Dict(camera=IMAGE, speed=spaces.Box(-1, 1, (1,))), CNN()),
+        (spaces.Box(0, 255, (84, 84, 4), np.uint8), CNN()),
+        (spaces.Box(0, 1, (2, 32, 40)), CNN()),
+        (spaces.Box(0, 1, (10, 10, 4)), GRID),
+        (spaces.Box(0, 255, (4, 5, 26), np.uint8), MLP()),
+        (spaces.Dict(camera=IMAGE, speed=spaces.Box(-1, 1, (1,))), GRID),
         (entities(), EntityAttention()),
         (UNITS, EntityAttention()),
         (spaces.Dict(units=UNITS["units"], units_mask=UNITS["mask_units"]), MLP()),
-        (spaces.Dict({**UNITS, "camera": IMAGE}), CNN()),
+        (spaces.Dict({**UNITS, "camera": IMAGE}), GRID),
     ],
 )
 def test_the_network_is_chosen_by_what_is_observed(space, chosen):
