@@ -104,7 +104,7 @@ def is_image(space: Space) -> bool:
 
 def image_sides(image: Space) -> tuple[int, ...]:
     """Gives an image's height and width: the shorter of its two ends is the axis of channels."""
-    shape = image.shape or ()
+    shape: Any = image.shape
     return shape[1:] if shape[0] < shape[2] else shape[:2]
 
 
