@@ -282,7 +282,7 @@ class PPOInstance(ImitatingInstance):
         unexplained = errors / jnp.maximum(variance, 1e-8)
         once = Once(
             observations=self.normalizer.update(state.observations, sums["observations"]),
-            explained_variance=1 - jnp.mean(unexplained),
+            explained_variance=jnp.mean(1 - unexplained),
         )
         own = () if self.actor.network.shared else memories
         starts = self.minibatches.starts(own, len(valid))
