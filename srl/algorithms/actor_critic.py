@@ -14,7 +14,7 @@ from srl.algorithms.distributions import (
     action_distribution,
     action_mask,
 )
-from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.normalization import ObservationNormalizer, of_task
 from srl.algorithms.returns import zero_unless
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -56,8 +56,10 @@ class ActorCritic:
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters."""
-        params = self.network.init(key)
-        return {**params, "policy": {"network": params["policy"], "actions": self.actions.init()}}
+        params, tasks = self.network.init(key), self.normalizer.by_task
+        of_each = lambda x: jnp.broadcast_to(x, (*tasks, *x.shape))  # noqa: E731
+        actions = jax.tree.map(of_each, self.actions.init())
+        return {**params, "policy": {"network": params["policy"], "actions": actions}}
 
     def initial_memory(self, batch: int) -> Tree:
         """Gives the policy network's memory of nothing."""
@@ -73,7 +75,12 @@ class ActorCritic:
         """Gives the distributions of actions, and the memory after them; all slots are alike."""
         inputs = self.normalizer.policy_inputs(policy.normalizer, observation)
         outputs, memory = self.network.policy(policy.params["network"], inputs, memory)
-        return self.actions(policy.params["actions"], outputs, action_mask(observation)), memory
+        return self._distribution(policy.params, outputs, observation), memory
+
+    def _distribution(self, params: Tree, outputs: Array, observation: Tree) -> Distribution:
+        """The distributions that a policy's outputs give; each task has its own deviations."""
+        actions = of_task(params["actions"], self.normalizer.task(observation))
+        return self.actions(actions, outputs, action_mask(observation))
 
     def distributions(
         self, policy: Policy, observation: Tree, memory: Tree, ended: Array
@@ -88,7 +95,7 @@ class ActorCritic:
         """
         inputs = self.normalizer.policy_inputs(policy.normalizer, observation)
         outputs = self.network.policy_sequence(policy.params["network"], inputs, memory, ended)
-        return self.actions(policy.params["actions"], outputs, action_mask(observation))
+        return self._distribution(policy.params, outputs, observation)
 
     def values(
         self, params: Tree, statistics: Any, observation: Tree, memory: Tree, ended: Array
@@ -117,8 +124,7 @@ class ActorCritic:
         seen = self.normalizer.policy_inputs(statistics, observation)
         inputs = seen, self._value_inputs(statistics, observation)
         outputs, value = self.network.both_sequences(_networks(params), *inputs, memory, ended)
-        mask = action_mask(observation)
-        return self.actions(params["policy"]["actions"], outputs, mask), value
+        return self._distribution(params["policy"], outputs, observation), value
 
     def _value_inputs(self, statistics: Any, observation: Tree) -> Tree:
         """The value's inputs: those of the policy, where the two share layers."""

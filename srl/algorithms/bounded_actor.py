@@ -146,6 +146,13 @@ def expect_bounded(config: Any, specs: Specs) -> None:
         raise UserError(
             f"{name} draws actions within bounds, and the action space is {space}; take {other}"
         )
+    observation = specs.observation
+    masked = isinstance(observation, spaces.Dict) and action_mask(observation.spaces) is not None
+    if masked and not specs.tasks:
+        raise UserError(
+            f"{name} has continuous actions, of which action_mask can allow none or all: leave "
+            "it out of the observation"
+        )
 
 
 def noise_by_slot(key: Array, slot: Array, share: float, size: int, sequence: int = 1) -> Array:

@@ -296,7 +296,7 @@ class PPOInstance(ImitatingInstance):
         unexplained = errors / jnp.maximum(variance, 1e-8)
         results = BatchResults(
             observations=self.normalizer.update(state.observations, sums["observations"]),
-            explained_variance=1 - jnp.mean(unexplained),
+            explained_variance=jnp.mean(1 - unexplained),
         )
         value_memories = () if self.actor.network.shared else memories
         starts = self.division.starts(value_memories, len(valid))

@@ -72,8 +72,8 @@ def _expect_whole_periods(experiment: Experiment, plan: Plan) -> None:
     period, num_envs = len(mixture.task_of), experiment.num_envs
     if num_envs % (groups * period):
         raise PlanError(
-            f"{num_envs} environments cannot be divided into {groups} groups of {period} "
-            f"neighbours each, one for each share of {', '.join(mixture.tasks)}; give num_envs="
+            f"{num_envs} environments in {groups} groups do not give each group the same shares "
+            f"of {', '.join(mixture.tasks)}, which are {period} in all; give num_envs="
             f"{-(-num_envs // (groups * period)) * groups * period}, or other groups or shares"
         )
 

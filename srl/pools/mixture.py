@@ -397,7 +397,8 @@ class _Layout:
             masks = [np.zeros(action.shape, bool) for _ in actions]
             for mask, space in zip(masks, actions.values(), strict=True):
                 mask[corner(space)] = True
-            boxes = [p.pool.specs.action for p in parts.values()]
+            own = [part.pool.specs.action for part in parts.values()]
+            boxes = [space for space in own if isinstance(space, spaces.Box)]
             if all(bounded(box).all() for box in boxes):
                 action = spaces.Box(-1.0, 1.0, action.shape, np.float32)
                 layout = replace(layout, stretches=[Stretch(box) for box in boxes])

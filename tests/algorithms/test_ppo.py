@@ -210,7 +210,8 @@ def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy,
     twice = jax.tree.map(lambda x: np.stack([x, x]), expected)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), states, twice)
     for name, value in metrics.items():
-        np.testing.assert_allclose(halves[name], [value, value], rtol=1e-4)
+        # The explained variance is 1 less a number that is near 1.
+        np.testing.assert_allclose(halves[name], [value, value], rtol=1e-4, atol=1e-6)
 
 
 def test_corrections_change_nothing_where_the_present_policy_acted(learn, instance, unroll):

@@ -1,5 +1,7 @@
 """Tasks of a mixture: masked numbers of actions, and statistics by task."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -121,3 +123,14 @@ def test_advantages_and_values_are_standardised_by_task():
         for name in ("advantage", "target"):
             values = np.asarray(getattr(batch.samples, name))[rows]
             np.testing.assert_allclose([values.mean(), values.std()], [0, 1], atol=1e-3)
+
+
+def test_each_task_has_its_own_deviations():
+    space = spaces.Box(-1, 1, (NUMBERS,), np.float32)
+    instance = PPO(network=MLP(width=8)).bind(replace(specs(), action=space), 10, SLOTS)
+    policy = instance.policy(instance.init(jax.random.key(0)))
+    deviations = jnp.stack([jnp.full(NUMBERS, -1.0), jnp.full(NUMBERS, 1.0)])
+    params = {**policy.params, "actions": {"log_std": deviations}}
+    observation = jax.tree.map(lambda x: x[0], drawn(1, ROWS))
+    outputs = instance.action_outputs(policy._replace(params=params), observation, ())
+    np.testing.assert_array_equal(outputs["log_std"], deviations[observation["task"]])

@@ -41,7 +41,7 @@ QUICK = {
     "pendulum by SAC with memory": ("threads", "fused", "central"),
     "pendulum by TD3": ("decoupled",),
     "pendulum by TD3 with memory": (),
-    "tasks by PPO": ("threads", "fused", "decoupled"),
+    "tasks by PPO": ("fused", "decoupled"),
     "tasks by SAC": ("fused",),
     "team by DQN": ("fused",),
     "team by PQN": ("central", "replicated"),

@@ -100,6 +100,7 @@ class CompiledGroup(Group):
 
     def _enter(self, lesson: int) -> None:
         """Begins a lesson, whose unrolls are taken by programs that are still to be compiled."""
+        self._alive()
         self._environments.enter(lesson, self._local.initial_memory())
 
     @property

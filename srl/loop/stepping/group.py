@@ -167,6 +167,7 @@ class Group:
 
     def _enter(self, lesson: int) -> None:
         """Begins a lesson: the episodes under way are left."""
+        self._alive()
         self.pool.enter(lesson)
         self.reset(None)
 
