@@ -61,7 +61,7 @@ class PartMLP(MLP):
     part: Callable[[Any], Any] = seen
     """The function that gives the part."""
 
-    def build(self, space: Any, num_outputs: int) -> PolicyAndValue:
+    def build(self, space: Any, num_outputs: int, value_space: Any | None = None) -> PolicyAndValue:
         """Gives the networks of the part."""
         part = space["seen"] if self.part is seen else spaces.Box(-1, 1, (8,))
         built = super().build(part, num_outputs)

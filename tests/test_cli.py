@@ -178,6 +178,7 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("export / out.onnx --polcy x", "unknown option --polcy; did you mean --policy?"),
         ("share / folder --versoin 3", "unknown option --versoin; did you mean --version?"),
         ("resume / --update 3", "unknown option --update; did you mean --updates?"),
+        ("resume / --algorithm.width 3", "a resumed run keeps its settings, and `srl run"),
         ("top / --zzz", "unknown option --zzz; see srl top --help"),
         ("export / out.onnx more", "not expected: more; see srl export --help"),
         ("export / out.safetensors", "/ is not a run folder"),

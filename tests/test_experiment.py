@@ -297,6 +297,13 @@ def test_the_plan_stands_in_the_values_of_a_run():
         ("--algorithm td3 --algorithm.noise 0.1", "noise is '0.1'; expected 2 values: FLOAT FLOAT"),
         ("--algorithm dqn --algorithm.value-range 10", "expected 2 values: FLOAT FLOAT"),
         ("--algorithm.replay 10", "--algorithm.replay is a setting of DQN, R2D2, SAC, DiscreteSAC"),
+        ("--algorithm.hindsight.k 4", "--algorithm.hindsight is a setting of DQN, R2D2, SAC, D"),
+        (
+            "--algorithm dqn --algorithm.hindsight true",
+            "give a part of it, such as --algorithm.hin",
+        ),
+        ("--algorithm.network 64", "give a part of it, such as --algorithm.network.memory"),
+        ("--plan central --plan.policies.replicas 4", "take --plan decoupled or serving"),
         ("--checkpoint-minutes -2", "checkpoint_minutes is -2.0; expected"),
         ("--name ../up", "name is '../up'; expected letters"),
         ("--plan decopled", "there is no plan 'decopled'; did you mean decoupled?"),

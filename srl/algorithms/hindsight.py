@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from srl.algorithms.replay import Draws, Replay
-from srl.core.errors import UserError, expect_number
-from srl.core.lazy import jnp
+from srl.core.errors import UserError, expect_number, reported
+from srl.core.lazy import jax, jnp
 from srl.core.settings import NotNegative, Range, Settings
-from srl.core.spaces import spaces
+from srl.core.spaces import narrow_dtype, spaces
 from srl.core.types import Array, Specs
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
@@ -56,6 +56,13 @@ class Hindsight(Settings):
                 f"algorithm.hindsight needs observations with {ACHIEVED} and {DESIRED} of one "
                 f"shape, and the observation space is {space}: leave it out"
             )
+        pair = [
+            jax.ShapeDtypeStruct((1, 2, 3, *shapes[0]), narrow_dtype(goals[key].dtype))
+            for key in (ACHIEVED, DESIRED)
+        ]
+        for name, function in (("reward", self.reward), ("terminated", self.terminated)):
+            if function is not None:
+                _expect_form(f"algorithm.hindsight.{name}", function, pair)
 
     def relabelled(
         self,
@@ -97,6 +104,17 @@ class Hindsight(Settings):
         difference = achieved.astype(jnp.float32) - desired.astype(jnp.float32)
         far = jnp.sqrt(jnp.sum(jnp.square(difference), axis=axes)) > self.distance
         return -far.astype(jnp.float32)
+
+
+def _expect_form(name: str, function: Callable[[Array, Array], Array], pair: list[Any]) -> None:
+    """Raises UserError unless a function in JAX gives [...] of two goals [..., *goal]."""
+    shape, leading = pair[0].shape, pair[0].shape[:3]
+    expected = f"expected a function in JAX of achieved and desired goals: {leading} of two {shape}"
+    with reported(name, expected):
+        form = jax.eval_shape(lambda *x: function(*x), *pair)
+    given = getattr(form, "shape", type(form).__name__)
+    if given != leading:
+        raise UserError(f"{name} gives {given}; {expected}")
 
 
 def _reached_later(unrolls: Replay, draws: Draws, part: Array) -> Array:

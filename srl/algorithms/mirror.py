@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from srl.algorithms.replay import Draws, Replay
-from srl.core.errors import UserError
+from srl.core.errors import UserError, reported
 from srl.core.lazy import jax, jnp
 from srl.core.settings import Settings
 from srl.core.spaces import Space, narrow_dtype, space_tree, spaces
@@ -73,17 +73,14 @@ def _expect_mirror(name: str, mirror: Callable[[Tree], Tree], space: Space) -> N
         return jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree)
 
     values = map_tree(_values, space_tree(space))
+    with reported(name, f"it cannot mirror values of {space}: expected a function in JAX"):
+        given = forms(jax.eval_shape(lambda x: mirror(x), values))
+    if given != forms(values):
+        raise UserError(
+            f"{name} gives {given} for {forms(values)}; a mirror image has the same form"
+        )
     with jax.ensure_compile_time_eval():
-        try:
-            once = mirror(values)
-            good = forms(once) == forms(values)
-            twice = mirror(once) if good else once
-        except (TypeError, ValueError, IndexError, KeyError) as error:
-            raise UserError(f"{name} cannot mirror values of {space}: {error}") from error
-        if not good:
-            raise UserError(
-                f"{name} gives {forms(once)} for {forms(values)}; a mirror image has the same form"
-            )
+        twice = mirror(mirror(values))
         same = jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-5, atol=1e-6), twice, values)
     if not all(jax.tree.leaves(same)):
         raise UserError(

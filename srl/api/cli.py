@@ -207,6 +207,10 @@ def _compile(target: str, overrides: Sequence[str], flags: Sequence[str]) -> int
 def resume(argv: list[str]) -> int:
     """`srl resume RUN_DIR [--version V] [--env-steps N|--updates N] [--minutes M] [...]`."""
     parser = run_arguments("resume")
+    parser.advice = (
+        "a resumed run keeps its settings, and `srl run ... --init-from RUN_DIR` begins one with "
+        "others from its parameters; "
+    )
     parser.add_argument(
         "--version", type=int, metavar="V", help="go on from this checkpoint; default: the newest"
     )

@@ -133,6 +133,13 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
         if callable(part) and not _is_nested(part):
             return f"{name} is a function; change it in the experiment file"
         whole = part
+    else:
+        if parts := [option.flag for option in _options(whole, tuple(names))]:
+            return f"{flag} alone sets nothing; give a part of it, such as {parts[0]}"
+    others = [other for other in PLANS if name in PLANS[other]().fragments]
+    if isinstance(whole, Plan) and others:
+        there = f"the plan {whole.name} has {', '.join(whole.fragments)}"
+        return f"unknown option {flag}; {there}: take --plan {' or '.join(others)}"
     plain = getattr(type(whole), name, None)
     if name == names[-1] and isinstance(plain, bool | int | float | str):
         return (
@@ -140,8 +147,11 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
             f"`{name}: {type(plain).__name__} = {plain!r}`"
         )
     owners = [k.__name__ for k in ALGORITHMS if names[0] == "algorithm" and name in _names(k)]
-    if len(names) == 2 and owners:
-        return f"{flag} is a setting of {', '.join(owners)}, and not of {type(whole).__name__}"
+    if len(names) > 1 and owners and name == names[1]:
+        return (
+            f"{_flag(('algorithm', name))} is a setting of {', '.join(owners)}, and not of "
+            f"{type(whole).__name__}"
+        )
     otherwise = "--help lists what there is"
     if len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
         otherwise = f"an option of the environment is --env.{flag[2:]}; {otherwise}"

@@ -2,8 +2,10 @@
 
 import math
 import os
+import sysconfig
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from types import TracebackType
 from typing import Any
@@ -130,6 +132,35 @@ def described(error: BaseException) -> str:
     except Exception as second:
         text = f"(its text is unknown: its __str__ raised {type(second).__name__})"
     return f"{type(error).__name__}: {shortened(text)}"
+
+
+@contextmanager
+def reported(name: str, expected: str) -> Iterator[None]:
+    """Reports an error of a function that a user wrote, in one line.
+
+    Args:
+        name: Of the function.
+        expected: A description of it.
+
+    Raises:
+        UserError: For an error that srl did not raise, with the user's line.
+    """
+    try:
+        yield
+    except SrlError:
+        raise
+    except Exception as error:
+        text = described(error).partition("\n")[0]
+        raise UserError(f"{name} raised {text}{_place(error)}; {expected}") from error
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line outside srl and outside installed packages; empty where there is none."""
+    installed = PACKAGE, *sysconfig.get_paths().values()
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((*installed, "<")):
+            return f" ({frame.filename}, line {frame.lineno})"
+    return ""
 
 
 def shortened(text: str) -> str:

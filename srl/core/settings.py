@@ -75,7 +75,18 @@ class Settings:
     __signature__ = _Signature()
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Raises UnknownSetting where the constructor would raise a TypeError for its arguments."""
+        """Makes an instance, whose fields a run's folder can record.
+
+        Raises:
+            UnknownSetting: Where the constructor would raise a TypeError for its arguments.
+            UserError: If the class has fields or a constructor and is no dataclass.
+        """
+        own = vars(cls)
+        if {"__init__", "__annotations__"} & own.keys() and "__dataclass_fields__" not in own:
+            raise UserError(
+                f"{cls.__name__} has settings and is no dataclass: write @dataclass(frozen=True) "
+                "above the class, and its settings as fields without __init__"
+            )
         if args or given:  # a copy is made without any
             signature = inspect.signature(cls)
             try:

@@ -239,6 +239,8 @@ def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:
 
 
 def _nearest(node: str, nodes: tuple[str, ...]) -> str:
+    if node == "teach":
+        return "the loop has no teacher: give --teacher RUN_DIR, or leave the node out of the plan"
     if node in NODES:
         return f"the loop never calls it, only {', '.join(nodes)}; leave it out of the plan"
     near = difflib.get_close_matches(node, nodes, n=1, cutoff=0.5)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from srl.core.errors import UserError
+from srl.core.errors import UserError, reported
 from srl.core.spaces import Space
 from srl.core.types import Array, Tree
 from srl.networks.layers import HIDDEN_SCALE, dense, orthogonal
@@ -62,12 +62,26 @@ class Headed(nn.Module):
         self, observation: Tree, memory: Tree = (), ended: Array | None = None
     ) -> tuple[Array, Tree, Array]:
         """See PolicyAndValue."""
-        x = self.features(observation)
+        x = self._features_of(observation)
         if self.memory:
             x, memory = CELLS[self.cell](self.memory, name="memory")(x, memory, ended)
         if not self.num_outputs:
             return x, memory, x
         return dense(self.num_outputs, self.head_scale, name="head")(x), memory, x
+
+    def _features_of(self, observation: Tree) -> Array:
+        if not self.is_initializing():
+            return self.features(observation)
+        forms = jax.tree.map(lambda x: x.shape, observation)  # of one row of one slot
+        expected = f"it takes observations of shape {forms} here and gives [1, 1, units]"
+        with reported("the module of a network's features", expected):
+            x = self.features(observation)
+        if jnp.shape(x)[:-1] != (1, 1):
+            raise UserError(
+                f"the module of a network's features gives {jnp.shape(x)} for observations of "
+                f"shape {forms}; expected [1, 1, units]: it keeps leading axes"
+            )
+        return x
 
 
 class Streams(nn.Module):

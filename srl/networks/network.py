@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from srl.core.errors import UserError
+from srl.core.errors import UserError, reported
 from srl.core.settings import Settings
 from srl.core.spaces import Space
 from srl.networks.policy_and_value import PolicyAndValue
@@ -67,7 +67,12 @@ class Network(Settings):
         from srl.networks.heads import policy_and_value
 
         seen = space if value_space is None else value_space
-        features = self.features(space), None if self.shared else self.value_features(seen)
+        name = type(self).__name__
+        with reported(f"{name}.features", "it gives a flax module"):
+            features = self.features(space), None if self.shared else self.value_features(seen)
+        for module in features:
+            if module is not None and not callable(module):
+                raise UserError(f"{name}.features gives {module!r}; expected a flax module")
         memory = self.memory, self.cell
         return policy_and_value(*features, num_outputs, *memory, space, value_space)
 

@@ -217,6 +217,21 @@ def test_a_policy_that_ppo_learns_with_a_mirror_learns_from_both_sides():
         ),
         (DQN(mirror=replace(SWAP, observation=lambda x: x[..., :2])), DISCRETE, "the same form"),
         (DQN(mirror=replace(SWAP, observation=lambda x: x["a"])), DISCRETE, "cannot mirror values"),
+        (
+            DQN(mirror=replace(SWAP, observation=np.negative)),
+            DISCRETE,
+            "mirror.observation raised TracerArrayConversionError",
+        ),
+        (
+            DQN(hindsight=Hindsight(reward=lambda achieved, desired, info: 0.0)),
+            GOALS,
+            "hindsight.reward raised TypeError: .*; expected a function in JAX",
+        ),
+        (
+            DQN(hindsight=Hindsight(terminated=lambda achieved, desired: achieved == desired)),
+            GOALS,
+            "hindsight.terminated gives",
+        ),
         (DQN(prior="runs", prior_share=1.5), DISCRETE, "algorithm.prior_share"),
     ],
 )

@@ -20,6 +20,9 @@ from srl.core.other_names import unknown_option
 class Arguments(argparse.ArgumentParser):
     """A parser that raises UserErrors of one line, and whose help fits the terminal."""
 
+    advice = ""
+    """A sentence for an unknown option that resembles none, with "; " at its end."""
+
     def __init__(
         self,
         command: str,
@@ -65,7 +68,8 @@ class Arguments(argparse.ArgumentParser):
         """
         options, others = self.parse_known_args(args, namespace)
         for flag in (text.partition("=")[0] for text in others if text.startswith("-")):
-            raise UserError(unknown_option(flag, self.flags, f"see {self.prog} --help"))
+            advice = f"{self.advice}see {self.prog} --help"
+            raise UserError(unknown_option(flag, self.flags, advice))
         if others:
             self.error(f"not expected: {' '.join(others)}")
         return options
