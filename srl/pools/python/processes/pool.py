@@ -113,7 +113,8 @@ class ProcessPool(PythonPool):
         self._finalizer = weakref.finalize(
             self, end_all, self._handles, fds, os.getpid(), self._offspring
         )
-        fds += [*completions_pipe(self.num_envs), *os.pipe()]
+        fds += completions_pipe(self.num_envs)
+        fds += os.pipe()
         self._completions, self._completed, self._lifeline, _ = fds
         self._epoll.register(self._completions, select.EPOLLIN)
         self._watched: dict[int, tuple[str, ProcessHandle]] = {}
