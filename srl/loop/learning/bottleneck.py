@@ -62,9 +62,9 @@ def _longest(own: Mapping[str, float]) -> str:
 
 
 def _slowest(own: Mapping[str, float]) -> str:
-    """The share of the time in which a pool's processes wait for the slowest, if it is large."""
+    """The share of time that a pool's processes wait for the slowest of them, if it is large."""
     skew = own.get("skew", 0.0)
-    return f", the slowest environments {_percent(skew)}" if skew >= LEAST else ""
+    return f", the slowest environments take {_percent(skew)}" if skew >= LEAST else ""
 
 
 def _first_with(activity: str, shares: Shares) -> Mapping[str, float]:
