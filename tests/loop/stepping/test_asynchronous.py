@@ -17,9 +17,10 @@ from srl.networks import MLP
 from srl.pools.config import NamedEnv
 
 LENGTH, STALENESS, UPDATES, ENVS = 8, 2, 6, 4
+COUNTING = "pettingzoo:counting_pairs:Counting"
 IN_TURN = replace(
     TINY,
-    env="pettingzoo:counting_pairs:Counting",
+    env=COUNTING,
     num_envs=ENVS,
     groups=ENVS,
     max_staleness=STALENESS,
@@ -44,7 +45,7 @@ def run(parts):
 
     def start(experiment, **options):
         if options:
-            experiment = replace(experiment, env=NamedEnv(IN_TURN.env, options))
+            experiment = replace(experiment, env=NamedEnv(COUNTING, options))
         ends = Ends(experiment, learner, act)
         endpoints = ends.endpoints("actors", 0)
         pools, newest = make_pools(endpoints), ends.published.newest
