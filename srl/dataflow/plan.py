@@ -13,8 +13,9 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from srl.core.backends import backend_of
 from srl.core.errors import PlanError, expect, expect_number
 from srl.core.settings import Settings
 from srl.dataflow.nodes import ANSWERING, NODES, TABLE
@@ -45,8 +46,9 @@ class Fragment(Settings):
     one replica has all nodes, otherwise an unroll. By default actors that act for themselves on the
     CPU do so with native environments, and in one process with environments in JAX."""
     batch: int = 0
-    """Groups of environments in one call of `act`, for replicas that act for other workers; 0 takes
-    half of those that a replica serves. Smaller batches are padded to this size."""
+    """Groups of environments in one call of `act`, for replicas that act for other workers, and for
+    actors whose environments step as they get ready; 0 takes half of those that a replica serves.
+    Smaller batches are padded to this size."""
     deadline: float = 0.001
     """Longest wait of a request for a full batch, in seconds."""
 
@@ -137,19 +139,75 @@ class Divided(Protocol):
         """Groups asked for; 0 leaves it to the plan."""
         ...
 
+    @property
+    def env(self) -> Any:
+        """The source of its environments."""
+        ...
+
+    @property
+    def workers(self) -> int | None:
+        """Processes that step each of its pools in Python; None leaves it to the pool."""
+        ...
+
+    @property
+    def max_staleness(self) -> int | None:
+        """Largest age, in updates, of the parameters that act; None without a bound."""
+        ...
+
+    @property
+    def self_play(self) -> Any:
+        """Its settings of self-play; None without."""
+        ...
+
+    @property
+    def curriculum(self) -> Any:
+        """Its lessons; none without."""
+        ...
+
+    @property
+    def graph(self) -> Any:
+        """Its loop, a `Graph`."""
+        ...
+
+
+def steps_as_ready(plan: Plan, experiment: Divided) -> bool:
+    """Tells if actors step each environment as it gets ready, as a group of one.
+
+    So do actors that act for themselves, on parameters that may be stale, if each environment has a
+    worker process. Otherwise a step of a group lasts as long as its slowest environment. A loop of
+    several unrolls, opponents, lessons and a teacher's advice go with a group's step.
+    """
+    actors, num_envs = plan.fragment("step"), experiment.num_envs
+    each = num_envs // actors.replicas
+    return (
+        experiment.max_staleness != 0
+        and experiment.groups in (0, num_envs)
+        and 1 < each <= (experiment.workers or 0)
+        and num_envs % actors.replicas == 0
+        and {"workers", "batch_size"} <= {*backend_of(experiment.env).takes}
+        and plan.home("act") == plan.home("collect") == plan.home("step") != plan.home("learn")
+        and experiment.self_play is None
+        and not experiment.curriculum
+        and len(experiment.graph.unrolls) == 1
+        and "teach" not in experiment.graph.nodes
+    )
+
 
 def num_groups(plan: Plan, experiment: Divided) -> int:
     """The number of groups of neighbouring environments that are stepped and acted for together.
 
     By default one for each worker that steps; two where a node that it calls in each step is
     elsewhere, so that a worker steps one group while it waits for the answer to the other. A single
-    worker that others act for has one: both mostly share few cores (docs/tuning.md).
+    worker that others act for has one: both mostly share few cores (docs/tuning.md). One for each
+    environment, where these are stepped as they get ready.
 
     Raises:
         PlanError: If the environments cannot be divided so.
     """
     workers, num_envs = plan.fragment("step").replicas, experiment.num_envs
     count = experiment.groups
+    if steps_as_ready(plan, experiment):
+        count = num_envs
     if not count:
         away = {node for node in ANSWERING if plan.home(node) != plan.home("step")}
         halves = bool(away) and (workers > 1 or "act" not in away)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from srl.core.backends import backend_of
 from srl.core.errors import PlanError
@@ -113,32 +113,8 @@ def named(name: str) -> Plan:
     return PLANS[name]()
 
 
-class Undecided(Divided, Protocol):
-    """An experiment, as far as its usual plan depends on it."""
-
-    @property
-    def env(self) -> Any:
-        """The source of its environments."""
-        ...
-
-    @property
-    def self_play(self) -> Any:
-        """Its settings of self-play; None without."""
-        ...
-
-    @property
-    def workers(self) -> int | None:
-        """Processes that step each of its pools in Python; None leaves it to the pool."""
-        ...
-
-    @property
-    def max_staleness(self) -> int | None:
-        """Largest age, in updates, of the parameters that act; None without a bound."""
-        ...
-
-
 def resolve(
-    plan: Plan | str | None, experiment: Undecided, *, here: bool = True
+    plan: Plan | str | None, experiment: Divided, *, here: bool = True
 ) -> Plan | Literal["auto"]:
     """The plan that an experiment means by its field `plan`; auto is left as it is.
 
@@ -171,7 +147,7 @@ _MOST_ACTORS = 32
 and nobody has measured what many gain on one host."""
 
 
-def sized(plan: Plan, experiment: Undecided, cores: int | None, *, accelerated: bool) -> Plan:
+def sized(plan: Plan, experiment: Divided, cores: int | None, *, accelerated: bool) -> Plan:
     """A plan with the number of actors for this machine, in place of two.
 
     One, where actions come from another process and a pool in C++ fills all of a few cores: more
@@ -207,7 +183,7 @@ def sized(plan: Plan, experiment: Undecided, cores: int | None, *, accelerated: 
     return plan
 
 
-def usual(experiment: Undecided, cores: int | None, *, accelerated: bool) -> Plan:
+def usual(experiment: Divided, cores: int | None, *, accelerated: bool) -> Plan:
     """The plan for an experiment that names none; it learns on the accelerator where there is one.
 
     The loop of a native environment, or of one in JAX, is compiled whole if the program can run
@@ -251,7 +227,7 @@ _FEWEST_PAST = 4
 """Past matches of a group, as many as there may be sides, each of which needs one."""
 
 
-def _divides(plan: Plan, experiment: Undecided) -> bool:
+def _divides(plan: Plan, experiment: Divided) -> bool:
     """Tells if the experiment's environments can be divided into the plan's groups."""
     try:
         groups = num_groups(plan, experiment)

@@ -7,8 +7,17 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-ACTIVITIES = ("step", "act", "teach", "unroll", "inference wait", "send wait")
-"""The activities of workers in other processes."""
+ACTIVITIES: tuple[str, ...] = (
+    "step",
+    "skew",
+    "act",
+    "teach",
+    "unroll",
+    "inference wait",
+    "send wait",
+)
+"""The activities of actors; "unroll" is all of a compiled one, "skew" the part of a step in which
+the pool's processes wait for the slowest of them."""
 SecondsByKind = Mapping[str, Mapping[str, float]]
 """Seconds by kind of worker and activity."""
 

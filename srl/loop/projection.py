@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from srl.config.experiment import Experiment
@@ -11,7 +11,6 @@ from srl.core.types import Decision, Timestep, Tree, Unroll
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.nodes import TABLE
 from srl.dataflow.trace import Value
-from srl.loop.stepping.group import Group
 from srl.streams.batch import Batch
 
 
@@ -40,7 +39,7 @@ class Environments(Protocol):
     """The acting half of the loop: groups of environments in this worker, in others, or both."""
 
     @property
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[TakesUnrolls]:
         """The groups that this worker steps."""
         ...
 
@@ -83,6 +82,24 @@ class TakesSteps(Protocol):
 
     def collect(self, timestep: Timestep, decision: Decision, /) -> Any:
         """Gives or writes a row of their unroll."""
+        ...
+
+
+class TakesUnrolls(TakesSteps, Protocol):
+    """A group of environments that takes unrolls."""
+
+    def latest(self) -> None:
+        """Waits until an unroll may begin, if that is known before it does."""
+
+    def act(self, timestep: Timestep, memory: Tree) -> Decision:
+        """Decides for the environments of a step."""
+        ...
+
+    def unroll(self, interact: Interact, length: int, number: int) -> None:
+        """Takes unrolls of `length` rows, the pass' `number`-th, by calls of `interact`."""
+
+    def take_busy_time(self) -> Mapping[str, float]:
+        """Gives the seconds of each activity since the last call."""
         ...
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from srl.config.experiment import Experiment
 from srl.core.errors import UserError
 from srl.dataflow.cut import Stream, call_stream, cut
-from srl.dataflow.plan import Fragment, Plan
+from srl.dataflow.plan import Fragment, Plan, steps_as_ready
 from srl.loop.acting.assignment import assignment
 from srl.loop.busy_time import BusyTime
 from srl.streams.group_state import STATE_BYTES, Stopped
@@ -96,6 +96,19 @@ class Endpoints:
     def num_groups(self) -> int:
         """The groups of environments in the run."""
         return self.experiment.num_groups
+
+    @property
+    def steps_as_ready(self) -> bool:
+        """True if actors step each environment as it gets ready, as a group of one."""
+        return steps_as_ready(self.plan, self.experiment)
+
+    @property
+    def act_envs(self) -> int:
+        """Environments in one call of `act` of an actor that acts for itself."""
+        share = len(self.share("step", self.replica))
+        if self.steps_as_ready:
+            return min(share, self.fragment.batch or max(1, share // 2))
+        return self.group_envs
 
     @property
     def group_envs(self) -> int:

@@ -42,6 +42,9 @@ class Pool(ABC):
     """True if `save` and `restore` keep everything."""
     lesson: int = 0
     """The lesson of a curriculum that its environments are of."""
+    skew: float = 0.0
+    """Seconds of the last `step` that its worker processes waited for the slowest of them, in their
+    mean; 0 of a pool without such processes."""
     close_failure: str = ""
     """The failure to close the environments of this process; empty if there was none."""
 

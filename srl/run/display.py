@@ -15,6 +15,7 @@ from srl.config.experiment import Experiment
 from srl.core.config_values import config_values
 from srl.core.console.number_text import number_text
 from srl.core.console.stages import Stages
+from srl.dataflow.plan import steps_as_ready
 from srl.dataflow.plans import turns_text
 from srl.loop.stage import Stage
 from srl.pools import NamedEnv
@@ -85,14 +86,16 @@ class Display:
         env = _short_name(experiment.env)
         self._line("experiment", experiment.name)
         self._line("environment", f"{env}, {experiment.num_envs} at a time")
-        if (experiment.workers or 0) > (each := experiment.num_envs // experiment.num_groups):
-            group = " of a group" if experiment.num_groups > 1 else ""
+        as_ready = steps_as_ready(plan := experiment.settled_plan, experiment)
+        pools = plan.fragment("step").replicas if as_ready else experiment.num_groups
+        if (experiment.workers or 0) > (each := experiment.num_envs // pools):
+            group = " of a group" if pools > 1 else ""
             self._line(
                 "workers", f"{each:,} of {experiment.workers:,}, one for each environment{group}"
             )
         self._line("algorithm", type(experiment.algorithm).__name__)
-        plan = experiment.settled_plan
-        self._line("plan", f"{plan.name}: {turns_text(plan, experiment.max_staleness)}")
+        pace = "; each environment steps as it gets ready" if as_ready else ""
+        self._line("plan", f"{plan.name}: {turns_text(plan, experiment.max_staleness)}{pace}")
         for name, source in experiment.sources.items():
             head, of = ("fixed", f"{name}: ") if name in experiment.fixed else (name, "")
             self._line(head, f"{of}version {source.version} of {source.run}")

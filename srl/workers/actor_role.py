@@ -6,7 +6,7 @@ from srl.loop.binding import bind_policy_set
 from srl.loop.devices import expect_devices
 from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
-from srl.loop.stepping.environments import make_group
+from srl.loop.stepping.environments import make_pools
 from srl.streams.group_state import Stopped
 from srl.workers.worker import WorkerContext
 
@@ -14,8 +14,7 @@ from srl.workers.worker import WorkerContext
 def run_actor(context: WorkerContext) -> None:
     """Steps the worker's groups; acts and teaches for them if its fragment has these nodes."""
     endpoints = context.endpoints()
-    share = endpoints.share("step", endpoints.replica)
-    pools = [make_group(endpoints.experiment, endpoints.group_envs, len(share)) for _ in share]
+    pools = make_pools(endpoints)
     context.register({}, pools[0].specs)
     acts = endpoints.has("act")
     if acts or endpoints.has("teach"):
@@ -30,7 +29,7 @@ def run_actor(context: WorkerContext) -> None:
             from srl.loop.acting.parameters import received_policies
             from srl.loop.xla_threads import choose_for_acting
 
-            choose_for_acting(endpoints.experiment, policy_set, endpoints.group_envs)
+            choose_for_acting(endpoints.experiment, policy_set, endpoints.act_envs)
             newest = received_policies(endpoints, policy_set).newest
         groups = ActorThreads(endpoints, pools, policy_set, newest)
 

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from partitions import GRAPH, PARTITIONS, TAUGHT, WITH_TEACHER, WORKING
 
-from srl.algorithms import PPO
+from srl.algorithms import DQN, PPO
 from srl.config.experiment import Experiment
+from srl.config.curriculum import Lesson
+from srl.config.self_play import SelfPlay
 from srl.core.errors import PlanError, UserError
 from srl.dataflow import Fragment, Plan, num_groups, plans
-from srl.dataflow.plan import shortage
+from srl.dataflow.plan import shortage, steps_as_ready
 from srl.dataflow.rules import check
 from srl.workers.roles import role_of
 
@@ -259,6 +261,47 @@ def test_each_worker_that_steps_has_a_group_or_two_where_it_waits_for_actions(pl
 
 def test_groups_asked_for_are_taken():
     assert num_groups(plans.inline(actors=2), experiment(groups=8)) == 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Twice(PPO):
+    """A pass has two unrolls."""
+
+    def loop(self, run):
+        super().loop(run)
+        super().loop(run)
+
+
+SLOW = {"env": "CartPole-v1", "num_envs": 8, "workers": 4, "max_staleness": 2}
+
+
+@pytest.mark.parametrize(
+    ("plan", "changed", "groups"),
+    [
+        (plans.inline(2), {}, 8),
+        (plans.threads(2), {"max_staleness": None}, 8),
+        (plans.inline(2), {"groups": 8}, 8),
+        (plans.inline(2), {"env": "pettingzoo:turn_taking:Turns"}, 8),
+        (plans.inline(2), {"algorithm": DQN()}, 8),
+        (plans.inline(2), {"max_staleness": 0}, 2),
+        (plans.inline(2), {"workers": 3}, 2),
+        (plans.inline(2), {"workers": None}, 2),
+        (plans.inline(2), {"groups": 4}, 4),
+        (plans.inline(2), {"env": "native:CartPole-v1"}, 2),
+        (plans.inline(2), {"env": "vector:CartPole-v1"}, 2),
+        (plans.inline(2), {"self_play": SelfPlay()}, 2),
+        (plans.inline(2), {"curriculum": (Lesson({}, "updates >= 1"),)}, 2),
+        (plans.inline(2), {"algorithm": Twice()}, 2),
+        (plans.decoupled(2), {}, 4),
+        (plans.replicated(2), {}, 2),
+    ],
+)
+def test_environments_with_a_process_each_step_as_they_get_ready_on_stale_parameters(
+    plan, changed, groups
+):
+    slow = Experiment(name="slow", **{**SLOW, **changed})
+    assert num_groups(plan, slow) == groups
+    assert steps_as_ready(plan, slow) == (groups == 8)
 
 
 def test_environments_too_few_for_two_groups_each_are_one_group_each():

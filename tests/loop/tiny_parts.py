@@ -93,7 +93,8 @@ class Ends:
         endpoints = self.endpoints("learner", 0)
         listeners = endpoints.listen()
         self.addresses["learner"] = [{kind: x.address for kind, x in listeners.items()}]
-        self.environments = RemoteEnvironments(endpoints, listeners, SPECS, self.ledger)
+        specs = learner.policy_set.specs
+        self.environments = RemoteEnvironments(endpoints, listeners, specs, self.ledger)
         self.environments.prepare(learner, lambda: None)
         self.sink, self.published = self.environments.sink, self.environments.published
         self.pools = []

@@ -9,5 +9,6 @@ BENCHMARKS = {
     "stream": "blocks and messages that pass between threads, processes and hosts",
     "commands": "training by other programs, such as peers' scripts, in turns with ours",
     "replay": "a replay of many frames: its memory, its checkpoints, and reading it again",
+    "skew": "training on slow simulators with uneven steps, in lock step and as they get ready",
 }
 """Module of this package -> help."""

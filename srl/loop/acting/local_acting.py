@@ -97,6 +97,26 @@ class LocalActing:
         """Begins an unroll, in which no older version may act."""
         self._take(oldest_version)
 
+    def decide_for(
+        self, timestep: Timestep, memory: Tree, clock: np.ndarray, slots: np.ndarray
+    ) -> tuple[Decision, np.ndarray]:
+        """Decides for any slots, with the newest policies.
+
+        Args:
+            timestep: [b, ...]
+            memory: Before it, by policy.
+            clock: uint32 [b], steps of each slot before this one.
+            slots: int32 [b], their numbers in the run.
+
+        Returns:
+            The decision, in NumPy's arrays, and the version that acted: int32 [2].
+        """
+        self._take((0, 0))
+        with self._where():
+            given = timestep.observation, (timestep.terminated, timestep.truncated), memory
+            decision, _ = self._act(self.policies, *given, self.key, clock, slots)
+        return self._to_host(decision), self.version
+
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
         """Decides for the slots; see `Acting`."""
         if self._swaps:

@@ -44,17 +44,27 @@ def _between(waits: float, actors: Mapping[str, float]) -> str:
     if actors_wait >= waits:
         return f"learner-bound: actors wait {_percent(actors_wait)} of the time"
     actions = actors.get("inference wait", 0.0)
-    works = sum(actors.get(activity, 0.0) for activity in ("step", "act", "teach"))
+    works = sum(actors.get(activity, 0.0) for activity in ("step", "skew", "act", "teach"))
     if actions >= LEAST and actions > works:
         return f"inference-bound: actors wait {_percent(actions)} of the time for actions"
-    return f"actor-bound: the learner waits {_percent(waits)} of the time"
+    return f"actor-bound: the learner waits {_percent(waits)} of the time{_slowest(actors)}"
 
 
 def _longest(own: Mapping[str, float]) -> str:
     if not own:
         return ""
-    name = max(own, key=lambda activity: own[activity])
-    return f"{_TAKES.get(name, name)} takes {_percent(own[name])} of the time"
+    takes = {activity: share for activity, share in own.items() if activity != "skew"}
+    if "step" in takes:
+        takes["step"] += own.get("skew", 0.0)
+    name = max(takes, key=lambda activity: takes[activity])
+    slowest = _slowest(own) if name == "step" else ""
+    return f"{_TAKES.get(name, name)} takes {_percent(takes[name])} of the time{slowest}"
+
+
+def _slowest(own: Mapping[str, float]) -> str:
+    """The share of time that a pool's processes wait for the slowest of them, if it is large."""
+    skew = own.get("skew", 0.0)
+    return f", the slowest environments take {_percent(skew)}" if skew >= LEAST else ""
 
 
 def _first_with(activity: str, shares: Shares) -> Mapping[str, float]:

@@ -11,13 +11,15 @@ from srl.core.types import Tree
 from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
 from srl.loop.acting.taught_acting import TaughtElsewhere, TaughtHere, compiled_teach
 from srl.loop.policy_set import PolicySet
-from srl.loop.projection import Gathered, Projection
+from srl.loop.projection import Gathered, Projection, TakesUnrolls
 from srl.loop.seeds import environment_seed
+from srl.loop.stepping.asynchronous import AsynchronousGroup
 from srl.loop.stepping.compiled import local_groups
 from srl.loop.stepping.group import Acting, Group, Unrolls
 from srl.loop.stepping.unrolls import NoUnrolls, SentUnrolls
 from srl.loop.wiring import Endpoints
 from srl.pools import Pool
+from srl.pools.python.python_pool import PythonPool
 from srl.streams.group_state import Stopped
 from srl.streams.inference import RemoteActing
 
@@ -25,7 +27,7 @@ from srl.streams.inference import RemoteActing
 class OneGroup:
     """The acting half of the loop for one group, whose unrolls are learned from elsewhere."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: TakesUnrolls) -> None:
         self.groups = (group,)
 
     def latest(self) -> None:
@@ -81,9 +83,10 @@ class ActorThreads:
         self._idle = set(numbers)  # those that have not begun to step
         self._groups: dict[int, Group] = {}
         self._progress: dict[int, int] = {}  # of each group, when it was last looked at
+        owned = [numbers] if endpoints.steps_as_ready else [range(i, i + 1) for i in numbers]
         self._threads = [
-            threading.Thread(target=self._run, args=(group, pool), name=f"group {group}")
-            for group, pool in zip(numbers, pools, strict=True)
+            threading.Thread(target=self._run, args=(groups, pool), name=f"group {groups[0]}")
+            for groups, pool in zip(owned, pools, strict=True)
         ]
 
     def start(self) -> None:
@@ -146,9 +149,12 @@ class ActorThreads:
         for pool in self._pools:
             pool.close()
 
-    def _run(self, number: int, pool: Pool) -> None:
+    def _run(self, numbers: range, pool: Pool) -> None:
+        """Runs the loop for groups that one thread steps: one, or all where they step as ready."""
         try:
-            experiment, group = self._endpoints.experiment, self._group(number, pool)
+            experiment = self._endpoints.experiment
+            together = len(numbers) > 1
+            group = (self._asynchronous if together else self._group)(numbers, pool)
             projection = Projection(experiment, OneGroup(group))
             steps = pool.num_envs * experiment.graph.steps
             while True:
@@ -161,12 +167,38 @@ class ActorThreads:
             self._error = error
             self._ended.set()
         finally:
-            self._running.discard(number)
-            self.quiet.discard(number)
+            self._running.difference_update(numbers)
+            self.quiet.difference_update(numbers)
 
-    def _group(self, group: int, pool: Pool) -> Group:
+    def _asynchronous(self, numbers: range, pool: Pool) -> AsynchronousGroup:
+        """Groups of an environment each that act here and step as they get ready."""
+        endpoints, experiment = self._endpoints, self._endpoints.experiment
+        assert isinstance(pool, PythonPool)
+        assert self._newest is not None
+        assert self._act is not None
+        acting = LocalActing(
+            experiment, self._policy_set, self._act, self._newest, numbers, swaps=True
+        )
+        made = AsynchronousGroup(
+            pool,
+            acting,
+            [self._sent(number) for number in numbers],
+            self._policy_set,
+            first=numbers[0],
+            width=endpoints.act_envs,
+            alive=self._step,
+        )
+        made.reset(environment_seed(experiment.seed, made.start.seed_salt) + numbers[0])
+        return made
+
+    def _sent(self, group: int) -> SentUnrolls:
+        """The way of a group's unrolls to the learner."""
+        endpoints = replace(self._endpoints, alive=partial(self._show, group))
+        return SentUnrolls(lambda: endpoints.connect("sample", group), endpoints.go_on)
+
+    def _group(self, numbers: range, pool: Pool) -> Group:
         """A group, with each node that is elsewhere at the end of a stream."""
-        experiment = self._endpoints.experiment
+        experiment, group = self._endpoints.experiment, numbers[0]
         endpoints = replace(self._endpoints, alive=partial(self._show, group))
         stepping = partial(self._step, group)
         made: Group | None = None
@@ -198,9 +230,7 @@ class ActorThreads:
         else:
             acting = remote("act", "action")
         if endpoints.has("collect"):
-            unrolls = begun = SentUnrolls(
-                lambda: endpoints.connect("sample", group), endpoints.go_on
-            )
+            unrolls = begun = self._sent(group)
         else:
             assert isinstance(acting, RemoteActing)
             unrolls, begun = NoUnrolls(), acting

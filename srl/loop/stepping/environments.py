@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from srl.config.experiment import Experiment
 from srl.core.types import Specs, Tree
 from srl.loop import projection
+from srl.loop.wiring import Endpoints
 from srl.pools import Pool, make_pool
 from srl.pools.lessons import LessonPool
 from srl.pools.make import threaded
@@ -86,6 +87,18 @@ def environments_text(group: int, each: int) -> str:
     """The numbers of the environments of a group of `each`, as text."""
     first, last = group * each, (group + 1) * each - 1
     return f"environments {first} to {last}" if last > first else f"environment {first}"
+
+
+def make_pools(endpoints: Endpoints, beside: int = 0) -> list[Pool]:
+    """The pools of an actor: one of each group, or one of all environments that step as ready.
+
+    So many groups step at the same time in this process; by default the actor's.
+    """
+    share = endpoints.share("step", endpoints.replica)
+    each, beside = endpoints.group_envs, beside or len(share)
+    if endpoints.steps_as_ready:
+        return [make_group(endpoints.experiment, each * len(share))]
+    return [make_group(endpoints.experiment, each, beside) for _ in share]
 
 
 def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:

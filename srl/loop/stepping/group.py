@@ -11,13 +11,11 @@ import numpy as np
 from srl.core.tree import copy_tree, map_tree
 from srl.core.types import Decision, Timestep, Tree
 from srl.dataflow.loop import Interact
+from srl.loop.busy_time import ACTIVITIES
 from srl.loop.policy_set import PolicySet
 from srl.pools import Pool, Rows
 from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import Batch, UnrollWriter
-
-ACTIVITIES: tuple[str, ...] = ("step", "act", "teach", "unroll", "inference wait", "send wait")
-"""The activities of an actor; "unroll" is all of a compiled one."""
 
 
 class Acting(Protocol):
@@ -69,7 +67,7 @@ class Unrolls(Protocol):
         """Waits until an unroll may begin; raises Stopped if the worker is to end."""
         ...
 
-    def deliver(self, group: Group) -> None:
+    def deliver(self) -> None:
         """Hands the unroll over."""
 
 
@@ -196,7 +194,8 @@ class Group:
         self.doing = ""
         if self._writer is None:  # the worker that collects may ask for the state at any step
             self._now = row.timestep
-        self._seconds["step"] += time.perf_counter() - before
+        self._seconds["step"] += time.perf_counter() - before - self.pool.skew
+        self._seconds["skew"] += self.pool.skew
         return row.timestep
 
     def collect(self, timestep: Timestep, decision: Decision) -> None:
@@ -226,7 +225,7 @@ class Group:
         columns = destination.columns
         self._writer = None if columns is None else UnrollWriter(columns)
         self._take(interact, length, number)
-        self._unrolls.deliver(self)
+        self._unrolls.deliver()
 
     def _take(self, interact: Interact, length: int, number: int) -> None:
         """Takes an unroll, step by step, to its destination."""

@@ -13,7 +13,7 @@ from srl.loop.binding import bind_policy_set
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stepping.actors import ActorThreads
-from srl.loop.stepping.environments import environments_text, make_group
+from srl.loop.stepping.environments import environments_text, make_pools
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.wiring import Addresses, Endpoints
 from srl.pools import Pool
@@ -68,14 +68,11 @@ class ThreadEnvironments(RemoteEnvironments):
     def make(self) -> Specs:
         """Makes the environments."""
         groups = [endpoints.share("step", endpoints.replica) for endpoints in self._actor_endpoints]
-        each = self._actor_endpoints[0].group_envs
         # Next to a GPU a group mostly acts while another steps, which then has all cores.
         alone = bool(jax_gpus()) and gpu_choice("pools") == "whole"
         count = 1 if alone else sum(map(len, groups))
-        for own in groups:
-            self._pools.append([])
-            for _ in own:
-                self._pools[-1].append(make_group(self.experiment, each, count))
+        for endpoints in self._actor_endpoints:
+            self._pools.append(make_pools(endpoints, count))
         self.resumes_exactly = self._pools[0][0].saves_exactly
         return self._pools[0][0].specs
 

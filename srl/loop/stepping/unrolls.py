@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 
+from srl.core.types import Tree
 from srl.loop.stepping.group import Destination, Group
 from srl.pools import Pool, Rows
 from srl.streams.batch import Batch
 from srl.streams.group_state import Start
-from srl.streams.sample import SampleSource
+from srl.streams.sample import Grant, SampleSource
 from srl.streams.transport import Connection, Disconnected, opened
 
 
@@ -47,7 +48,7 @@ class OwnUnrolls:
         """The same memory in each pass, as the last pass' batches have been learned from."""
         return next(self._places)._replace(lesson=self._lesson())
 
-    def deliver(self, group: Group) -> None:
+    def deliver(self) -> None:
         """Does nothing: the unroll lies in its batch."""
 
 
@@ -74,27 +75,42 @@ class SentUnrolls:
         """The state with which the group begins."""
         return self.source.start
 
+    def fileno(self) -> int:
+        """A descriptor that is readable when a ticket may have come."""
+        return self.source.fileno()
+
+    def poll(self, state: Callable[[], Tree], seconds: float) -> Grant | None:
+        """A ticket; None after so many seconds without one, or earlier.
+
+        Args:
+            state: Gives the group's state, if the learner wants it.
+            seconds: The longest wait.
+
+        Raises:
+            Stopped: If the worker is to end.
+        """
+        self._alive()
+        try:
+            grant = self.source.take(seconds)
+            if self.source.wants_state:
+                self.source.give_state(state())
+        except Disconnected:
+            self.source.close()
+            self._open()
+            return None
+        return grant
+
     def next(self, group: Group) -> Destination:
         """Waits for a ticket."""
-        while True:
-            self._alive()
-            try:
-                grant = self.source.take(1.0)
-                if self.source.wants_state:
-                    self.source.give_state(group.state())
-            except Disconnected:
-                self.source.close()
-                self._open()
-                continue
-            if grant is not None:
-                break
+        while (grant := self.poll(group.state, 1.0)) is None:
+            pass
         columns = grant.columns
         if id(columns) not in self._rows:
             self._rows[id(columns)] = group.pool.rows_over(columns.timesteps)
         rows = self._rows[id(columns)]
         return Destination(grant.unroll, rows, columns, grant.oldest_version, grant.lesson)
 
-    def deliver(self, group: Group) -> None:
+    def deliver(self) -> None:
         """Hands the unroll over; if the learner has gone meanwhile, it is lost."""
         try:
             self.source.deliver()
@@ -111,5 +127,5 @@ class NoUnrolls:
             self._destination = Destination(None, group.pool.rows(2), None, (0, 0))
         return self._destination
 
-    def deliver(self, group: Group) -> None:
+    def deliver(self) -> None:
         """Does nothing: the other end has collected the unroll."""

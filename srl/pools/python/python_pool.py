@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import gymnasium
@@ -99,9 +101,13 @@ class PythonPool(ExclusivePool):
         self._begin_exchange(ids)
 
     def _begin_exchange(self, ids: np.ndarray) -> None:
+        self._own_slots()
+        self._start(ids)
+
+    def _own_slots(self) -> Row:
         if self._slots is None:
             self._slots = self._make_rows(1)[0]
-        self._start(ids)
+        return self._slots
 
     @exclusive
     def recv(self) -> Timestep:
@@ -113,6 +119,35 @@ class PythonPool(ExclusivePool):
         ids = np.array([self._ready.popleft() for _ in range(self.batch_size)], np.int32)
         self._flying[ids] = False
         return self._gathered(ids)
+
+    @exclusive
+    def ready(self, seconds: float, others: Sequence[int] = ()) -> np.ndarray:
+        """Gives all that are ready of the environments in flight.
+
+        Args:
+            seconds: The longest wait for the first of them, if other processes step them.
+            others: Descriptors that end the wait too, once one of them is readable.
+
+        Returns:
+            Their numbers, int32 [n]; n may be 0. Their timesteps are rows of `last`.
+
+        Raises:
+            RunError: If an environment raised.
+        """
+        self._work(0.0 if self._ready else seconds, others)
+        self._raise_failures()
+        ids = np.array(self._ready, np.int32)
+        self._ready.clear()
+        self._flying[ids] = False
+        return ids
+
+    @property
+    def last(self) -> Timestep:
+        """The last timestep of all environments that `send` or `async_reset` started, [B, ...].
+
+        It is the same memory always; rows of those in flight are being written.
+        """
+        return self._own_slots().timestep
 
     def _gathered(self, ids: np.ndarray) -> Timestep:
         """The present rows of the environments, as a batch."""
@@ -157,8 +192,11 @@ class PythonPool(ExclusivePool):
         """Asks for a step of the environments into their slots."""
 
     @abstractmethod
-    def _work(self) -> None:
-        """Adds to `_ready`, or to `_failures`, some of the environments that were started."""
+    def _work(self, seconds: float = math.inf, others: Sequence[int] = ()) -> None:
+        """Adds to `_ready`, or to `_failures`, some of the environments that were started.
+
+        Where other processes step them, it may wait so long, or until a descriptor is readable.
+        """
 
     @abstractmethod
     def _finish_started(self) -> None:
@@ -269,6 +307,23 @@ def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray, agents: int)
         places = envs if name in _BY_ENVIRONMENT else slots
         for a, b in zip(leaves_of(from_), leaves_of(to), strict=True):
             b[places] = a[places]
+
+
+def rows_of(timestep: Timestep, envs: np.ndarray, agents: int) -> Timestep:
+    """Gives copies of the rows of some environments, each of so many agents."""
+    return _rows_at(timestep, envs, slots_of(envs, agents))
+
+
+def part_of(timestep: Timestep, env: int, agents: int) -> Timestep:
+    """Gives the rows of an environment of so many agents, in the same memory."""
+    return _rows_at(timestep, slice(env, env + 1), slice(env * agents, (env + 1) * agents))
+
+
+def _rows_at(timestep: Timestep, envs: Any, slots: Any) -> Timestep:
+    places = (envs if name in _BY_ENVIRONMENT else slots for name in Timestep._fields)
+    return Timestep(
+        *(map_tree(lambda x, at=at: x[at], part) for at, part in zip(places, timestep, strict=True))
+    )
 
 
 _BY_ENVIRONMENT = ("episode_length", "statistics", "env_id", "lost")

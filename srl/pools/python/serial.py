@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,9 +56,10 @@ class SerialPool(PythonPool):
     def _start(self, ids: np.ndarray) -> None:
         self._queue.extend(ids.tolist())
 
-    def _work(self) -> None:
+    def _work(self, seconds: float = math.inf, others: Sequence[int] = ()) -> None:
         assert self._slots is not None
-        batch = [self._queue.popleft() for _ in range(self.batch_size - len(self._ready))]
+        wanted = min(self.batch_size - len(self._ready), len(self._queue))
+        batch = [self._queue.popleft() for _ in range(wanted)]
         with self._started:
             self._failures = self._stepper.advance(batch, self._slots.core)
         failed = {failure.env for failure in self._failures}

@@ -15,7 +15,8 @@ mask. So its episodes begin as they should, at the cost of a step and a reset.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -216,7 +217,7 @@ class VectorEnvPool(PythonPool):
     def _start(self, ids: np.ndarray) -> None:
         """Does nothing: a batch is of all environments, and steps when it is received."""
 
-    def _work(self) -> None:
+    def _work(self, seconds: float = math.inf, others: Sequence[int] = ()) -> None:
         assert self._slots is not None
         self._advance(None, self._slots)
         if not self._failures:

@@ -54,6 +54,14 @@ def learner(learn, wait):
             {"trainer": {"learn": 0.7, "step": 0.1, "act": 0.15, "idle": 0.05}},
             "learning takes 70 % of the time",
         ),
+        (
+            {"learner": learner(0.1, 0.9), "actors": {"step": 0.3, "skew": 0.6, "act": 0.1}},
+            "actor-bound: the learner waits 90 % of the time, the slowest environments take 60 %",
+        ),
+        (
+            {"trainer": {"learn": 0.4, "step": 0.29, "skew": 0.3, "idle": 0.01}},
+            "stepping takes 59 % of the time, the slowest environments take 30 %",
+        ),
         ({"learner": learner(0.1, 0.82)}, "waiting for unrolls takes 82 % of the time"),
         ({"trainer": {"update": 0.98, "idle": 0.02}}, "the compiled loop takes 98 % of the time"),
     ],

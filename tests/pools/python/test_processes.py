@@ -16,6 +16,7 @@ from gymnasium import spaces
 from peculiar_envs import FINE, Peculiar, act, processes
 
 from srl import RunError, UserError, make_pool
+from srl.extras.bench.idle import Idle
 
 SPACES = {
     "box": spaces.Box(-1, 1, (3,), np.float32),
@@ -203,6 +204,25 @@ def test_a_batch_holds_those_that_were_ready_first(pools, tmp_path):
         assert pool.recv().env_id.tolist() == [i]
     for gate in gates:
         os.close(gate)
+
+
+class Late(Idle):
+    """A step with the action 1 takes 50 ms."""
+
+    def step(self, action):
+        time.sleep(0.05 * action)
+        return super().step(action)
+
+
+def test_a_step_measures_how_long_its_workers_wait_for_the_slowest(pools):
+    for workers in (1, 4):
+        pool = pools(4, env=Late, workers=workers)
+        pool.reset(seed=0)
+        begin = time.monotonic()
+        pool.step(np.array([0, 0, 0, 1]))
+        elapsed = time.monotonic() - begin
+        # A mean of four that is furthest from the last one if three end at once.
+        assert pool.skew == 0 if workers == 1 else 0 < pool.skew <= 0.75 * elapsed
 
 
 # ---- what the workers make ----

@@ -122,6 +122,13 @@ class ProcessHandle:
         return self._child
 
     @property
+    def described(self) -> str:
+        """Its number, process and environments, in words."""
+        first, last = self.envs.start, self.envs.stop - 1
+        envs = f"environment {first}" if first == last else f"environments {first} to {last}"
+        return f"worker {self.number} (process {self.child.pid}, {envs})"
+
+    @property
     def progressed(self) -> bool:
         """True if the process has worked long enough to reset the count of its deaths."""
         worked, starting = time.monotonic() - self.ready_at, self.ready_at - self.started_at

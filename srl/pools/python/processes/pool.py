@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
+import math
 import os
 import select
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
@@ -25,6 +25,7 @@ from srl.pools.python.processes.protocol import (
     READY,
     RECORD,
     CommandKind,
+    completions_pipe,
 )
 from srl.pools.python.processes.setup import pack_setup
 from srl.pools.python.processes.shared_memory import shared_arrays
@@ -112,17 +113,9 @@ class ProcessPool(PythonPool):
         self._finalizer = weakref.finalize(
             self, end_all, self._handles, fds, os.getpid(), self._offspring
         )
-        for _ in ("completions", "lifeline"):
-            fds += os.pipe()
+        fds += completions_pipe(self.num_envs)
+        fds += os.pipe()
         self._completions, self._completed, self._lifeline, _ = fds
-        os.set_blocking(self._completions, False)
-        # A full pipe would only delay the workers, so the largest that the kernel grants will do.
-        for size in (1 << 20, RECORD.size * self.num_envs):
-            try:
-                fcntl.fcntl(self._completions, fcntl.F_SETPIPE_SZ, size)
-                break
-            except OSError:
-                continue
         self._epoll.register(self._completions, select.EPOLLIN)
         self._watched: dict[int, tuple[str, ProcessHandle]] = {}
 
@@ -267,6 +260,8 @@ class ProcessPool(PythonPool):
             self._ask(handle, CommandKind.ADVANCE, own, row)
         while any(handle.outstanding for handle in self._handles):
             self._poll()
+        ends = [handle.progress_at for handle, _ in asked]
+        self.skew = max(ends) - sum(ends) / len(ends) if ends else 0.0
         self._last = row
 
     def _among(self, handle: ProcessHandle, ids: np.ndarray | None) -> np.ndarray | None:
@@ -302,9 +297,15 @@ class ProcessPool(PythonPool):
         here = current_core()
         return sorted(self._handles, key=lambda handle: handle.core == here)
 
-    def _work(self) -> None:
+    def _work(self, seconds: float = math.inf, others: Sequence[int] = ()) -> None:
         self._check_working()
-        self._poll()
+        for fd in others:
+            self._epoll.register(fd, select.EPOLLIN)
+        try:
+            self._poll(seconds)
+        finally:
+            for fd in others:
+                self._epoll.unregister(fd)
 
     def _finish_started(self) -> None:
         while any(handle.outstanding for handle in self._handles):
@@ -321,11 +322,11 @@ class ProcessPool(PythonPool):
 
     # ---- waiting ----
 
-    def _poll(self) -> None:
-        """Waits for an event from the workers and handles it."""
+    def _poll(self, seconds: float = math.inf) -> None:
+        """Waits for an event from the workers, at most for so long, and handles it."""
         interval = min(self._limits[1], self._limits[2]) / 4
         presence = Presence(2 * interval)
-        events = self._epoll.poll(interval)
+        events = self._epoll.poll(min(interval, seconds))
         now = time.monotonic()
         if presence.was_stopped():  # and maybe the workers too
             for handle in self._handles:
@@ -390,28 +391,23 @@ class ProcessPool(PythonPool):
 
     def _raise_hang(self, handle: ProcessHandle) -> NoReturn:
         handle.hung = True
-        where, limit = f"{self._described(handle)} has not made its environments", self._limits[2]
+        where, limit = f"{handle.described} has not made its environments", self._limits[2]
         if handle.ready:
             env = self._control.stepping[handle.number]
             limit = self._limits[1]
-            where = f"environment {env}, in {self._described(handle)}, has not finished its step"
+            where = f"environment {env}, in {handle.described}, has not finished its step"
         state = handle.child.state()
         stack = "" if "stopped" in state else handle.stack()
         handle.child.end()
         self._broken = f"{self.name}: {where} within {limit:g} s; the process is {state}"
         raise WorkerLost(self._broken + (f"; it was here:\n{stack}" if stack else ""))
 
-    def _described(self, handle: ProcessHandle) -> str:
-        first, last = handle.envs.start, handle.envs.stop - 1
-        envs = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"worker {handle.number} (process {handle.child.pid}, {envs})"
-
     # ---- deaths ----
 
     def _handle_death(self, handle: ProcessHandle) -> None:
         """Starts the worker again, or raises RunError where it dies too often."""
         self._read_completions()
-        restarts, described = self._limits[0], self._described(handle)
+        restarts, described = self._limits[0], handle.described
         self._unwatch(handle, "message", "death", "stderr")
         ending, dump = handle.reap()
         self._deaths += 1
@@ -484,7 +480,7 @@ class ProcessPool(PythonPool):
         except TimeoutError:
             self._raise_hang(handle)
         except EOFError:
-            raise RunError(f"{self.name}: {self._described(handle)} died while rendering") from None
+            raise RunError(f"{self.name}: {handle.described} died while rendering") from None
 
     def _end(self) -> None:
         if self._deaths and not self._broken:

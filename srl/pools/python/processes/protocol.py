@@ -7,6 +7,7 @@ pass only between a process and the workers it started itself.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import socket
@@ -83,6 +84,20 @@ def send_command(
         data = data[sent:]
     if data:
         connection.sendall(data)
+
+
+def completions_pipe(num_envs: int) -> tuple[int, int]:
+    """Gives both ends of a pipe for records of so many environments; reading never waits."""
+    reads, writes = os.pipe()
+    os.set_blocking(reads, False)
+    # A full pipe would only delay the workers, so the largest that the kernel grants will do.
+    for size in (1 << 20, RECORD.size * num_envs):
+        try:
+            fcntl.fcntl(reads, fcntl.F_SETPIPE_SZ, size)
+            break
+        except OSError:
+            continue
+    return reads, writes
 
 
 SPIN_SECONDS = 3e-4
