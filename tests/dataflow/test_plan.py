@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from partitions import GRAPH, PARTITIONS, TAUGHT, WITH_TEACHER, WORKING
 
 from srl.algorithms import DQN, PPO
-from srl.config.experiment import Experiment
 from srl.config.curriculum import Lesson
+from srl.config.experiment import Experiment
 from srl.config.self_play import SelfPlay
 from srl.core.errors import PlanError, UserError
 from srl.dataflow import Fragment, Plan, num_groups, plans
