@@ -304,6 +304,7 @@ def test_the_plan_stands_in_the_values_of_a_run():
         ),
         ("--algorithm.network 64", "give a part of it, such as --algorithm.network.memory"),
         ("--plan central --plan.policies.replicas 4", "take --plan decoupled or serving"),
+        ("--team-reward sum", "--team-reward is no option; give team_reward in an experiment file"),
         ("--checkpoint-minutes -2", "checkpoint_minutes is -2.0; expected"),
         ("--name ../up", "name is '../up'; expected letters"),
         ("--plan decopled", "there is no plan 'decopled'; did you mean decoupled?"),

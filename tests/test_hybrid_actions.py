@@ -115,7 +115,7 @@ def test_environments_in_jax_take_trees():
 def test_random_actions_of_check_env_are_trees():
     settings = Settings("tests.hybrid:Hybrid", 60, 20.0, 0, {})
     found = list(findings(settings, lambda **_: None))
-    assert not [each for each in found if getattr(each, "verdict", "ok") == "mend"]
+    assert not [each for each in found if getattr(each, "verdict", "ok") == "fix"]
 
 
 def test_a_policy_of_trees_trains_acts_and_is_evaluated(tmp_path):

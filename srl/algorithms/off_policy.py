@@ -46,6 +46,11 @@ class OffPolicy(Algorithm):
         super().validate()
         text = "the folder of a run, or minari:ID, as text"
         expect(isinstance(self.prior, str), "algorithm.prior", self.prior, text)
+        if not self.prior and self.prior_share != type(self).prior_share:
+            raise UserError(
+                "algorithm.prior_share is the share of prior data, and there are none: give "
+                "algorithm.prior, or leave it out"
+            )
         if self.hindsight is None:
             return
         self.hindsight.validate("algorithm.hindsight")

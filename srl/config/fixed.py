@@ -210,6 +210,8 @@ class Fixed(FromText, Settings):
         folders = (Checkpoints(path / folder) for folder in (CHECKPOINTS, OPPONENTS))
         numbers = sorted({number for folder in folders for number in folder.versions()})
         there = f"there are {', '.join(map(str, numbers))}" if numbers else "it has none at all"
+        if self.version == "best":
+            there += "; a run whose experiment has an evaluation keeps its best"
         raise UserError(f"{name}: {path} has no version {self.version} that can be read; {there}")
 
 

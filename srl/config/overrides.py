@@ -140,6 +140,8 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
     if isinstance(whole, Plan) and others:
         there = f"the plan {whole.name} has {', '.join(whole.fragments)}"
         return f"unknown option {flag}; {there}: take --plan {' or '.join(others)}"
+    if names[0] in _names(type(value)) and not any(k.startswith(_flag((names[0],))) for k in known):
+        return f"{flag} is no option; give {names[0]} in an experiment file"
     plain = getattr(type(whole), name, None)
     if name == names[-1] and isinstance(plain, bool | int | float | str):
         return (

@@ -191,7 +191,7 @@ class Gang:
             counts: Whether it could have made progress before.
 
         Raises:
-            UserError: If the user can mend it.
+            UserError: If the user can fix it.
             RunError: If the failure is of a kind that no new start mends.
             WorkerLost: If starting again does not help.
         """

@@ -232,6 +232,7 @@ def test_a_policy_that_ppo_learns_with_a_mirror_learns_from_both_sides():
             GOALS,
             "hindsight.terminated gives",
         ),
+        (DQN(prior_share=0.4), DISCRETE, "there are none: give algorithm.prior"),
         (DQN(prior="runs", prior_share=1.5), DISCRETE, "algorithm.prior_share"),
     ],
 )

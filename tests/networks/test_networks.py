@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen
 from gymnasium import spaces
 
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
-from srl.networks import CNN, MLP, AutoNetwork, EntityAttention, Network, SimBa
+from srl.networks import CNN, MLP, AutoNetwork, EntityAttention, SimBa
 from srl.pools import make_pool
 
 KEY = jax.random.key(0)
@@ -487,34 +486,3 @@ def test_critics_have_the_widths_of_values():
         params = experiment.algorithm.bind(pool.specs).init(jax.random.key(0)).params
     assert units(params["actor"])[:-1] == [40, 30]
     assert units(jax.tree.map(lambda x: x[0], params["critics"])) == [20, 10, 5, 1]
-
-
-class WithoutDecorator(Network):
-    width: int = 64
-
-
-class WithConstructor(Network):
-    def __init__(self, width=64):
-        self.width = width
-
-
-@pytest.mark.parametrize("kind", [WithoutDecorator, WithConstructor])
-def test_a_network_with_settings_that_no_run_could_record_is_refused(kind):
-    with pytest.raises(UserError, match=rf"{kind.__name__} .* write @dataclass"):
-        kind()
-
-
-@pytest.mark.parametrize(
-    ("features", "reason"),
-    [
-        (lambda self, space: "Dense", "Faulty.features gives 'Dense'; expected a flax module"),
-        (lambda self, space: self.widht, r"Faulty.features raised AttributeError: .*test_networks"),
-        (lambda self, space: linen.Dense(4), r"raised \w+: .*observations of shape {'a'"),
-        (lambda self, space: lambda x: x["a"].sum(-1), r"gives \(1, 1\) for .* \[1, 1, units\]"),
-        (lambda self, space: lambda x: x["a"].reshape(1, -1), r"gives \(1, 3\) for"),
-    ],
-)
-def test_features_that_cannot_serve_are_refused_in_a_line(features, reason):
-    faulty = type("Faulty", (Network,), {"features": features})()
-    with pytest.raises(UserError, match=reason):
-        faulty.build(spaces.Dict(a=VECTOR), 2).init(KEY)

@@ -59,7 +59,7 @@ def findings_of_child(settings: Settings) -> Iterator[Finding]:
                 return
             else:
                 raise (UserError if kind == "user" else RunError)(content)
-        yield Finding("survival", "mend", _verdict(check, child.reap()))
+        yield Finding("survival", "fix", _verdict(check, child.reap()))
 
 
 def _making_seconds(seconds: float) -> float:

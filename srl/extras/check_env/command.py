@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     played = options.steps, options.seconds, options.seed
     code = 0
     for finding in findings_of_child(Settings(options.env, *played, environment_options(rest))):
-        if finding.verdict == "mend":
+        if finding.verdict == "fix":
             code = 1
         text = f"{finding.verdict:8} {finding.check:13} {finding.text}"
         sys.stdout.write((json.dumps(asdict(finding)) if options.json else text) + "\n")

@@ -29,6 +29,7 @@ from srl.extras.check_env.report import (
 )
 from srl.pools.python.gymnasium import space_of
 from srl.pools.python.masks import mask_method
+from srl.pools.python.simulator import signature_hint
 from srl.pools.timestep_arrays import empty_observation
 
 SLOW = 5_000
@@ -115,7 +116,8 @@ class Subject:
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{last.filename}, line {last.lineno}"
-            raise Fault(f"{call} raised {described(error)} ({where})") from error
+            text = f"{described(error)} ({where}){signature_hint(call, error)}"
+            raise Fault(f"{call} raised {text}") from error
 
 
 class GymnasiumChecks:
@@ -182,7 +184,7 @@ class GymnasiumChecks:
             if any(texts):
                 break  # the values are no longer to be relied on
         for text in seen.values():
-            yield Finding("results", "mend", text)
+            yield Finding("results", "fix", text)
         if not seen:
             mask = ", masks allow an action" if masked else ""
             yield Finding("results", "ok", f"in their spaces, finite, of the right types{mask}")

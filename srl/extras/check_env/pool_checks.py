@@ -166,7 +166,7 @@ class PoolChecks:
     def _close(self) -> Iterator[Finding]:
         self._pool.close()
         failure = self._pool.close_failure
-        yield Finding("close", "mend", failure) if failure else Finding("close", "ok", "works")
+        yield Finding("close", "fix", failure) if failure else Finding("close", "ok", "works")
 
     def _made(self, num_envs: int) -> Pool:
         self._watch(making=True)

@@ -17,7 +17,7 @@ from srl.core.tree import leaves_of, map_tree
 from srl.pools.python.masks import flat_mask
 from srl.pools.python.simulator import InvalidOutput, one_reward, supported_action
 
-Verdict = Literal["ok", "warning", "mend"]
+Verdict = Literal["ok", "warning", "fix"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Finding:
     check: str
     verdict: Verdict
     text: str
-    """The result; for a warning or a thing to mend, also what to do."""
+    """The result; for a warning or a thing to fix, also what to do."""
 
 
 class Fault(Exception):
@@ -61,7 +61,7 @@ class Settings:
 def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[str | Finding]:
     """Runs checks in order; gives the name of each before what it finds.
 
-    Where one of the `needed` finds something to mend, the others would only repeat it and are left
+    Where one of the `needed` finds something to fix, the others would only repeat it and are left
     out.
     """
     for name, check in checks.items():
@@ -69,9 +69,9 @@ def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[st
         try:
             findings = list(check())
         except Fault as fault:
-            findings = [Finding(name, "mend", str(fault))]
+            findings = [Finding(name, "fix", str(fault))]
         yield from findings
-        if name in needed and any(f.verdict == "mend" for f in findings):
+        if name in needed and any(f.verdict == "fix" for f in findings):
             if rest := list(checks)[list(checks).index(name) + 1 :]:
                 text = f"left out until this is fixed: {', '.join(rest)}"
                 yield Finding("the rest", "warning", text)

@@ -218,7 +218,7 @@ def read_policy(file: Path, name: str, instances: Mapping[str, Instance]) -> Pol
         version = int(file.stem) if file.stem.isdecimal() else file.stem
         states = {name: _state(instance)}
         states, _ = states_that_act(states, instances, Checkpoints(file.parent), version)
-    except RunError as error:  # damaged, which another start would not mend
+    except RunError as error:  # damaged, which another start would not fix
         raise UserError(str(error)) from error
     with jax.ensure_compile_time_eval():  # also while something else is traced
         return jax.device_get(instance.policy(states[name]))

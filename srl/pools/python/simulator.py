@@ -74,6 +74,12 @@ class InvalidOutput(Exception):
     """An environment gave something that its specs do not allow; the text begins with `gave`."""
 
 
+def signature_hint(call: str, error: BaseException) -> str:
+    """Gives the expected signature where `reset` is Gym's of before 0.26; else an empty text."""
+    old = call == "reset" and isinstance(error, TypeError) and "keyword argument" in str(error)
+    return "; expected reset(self, *, seed=None, options=None)" if old else ""
+
+
 NUMBERS = (float, int, np.float64, np.float32)
 
 

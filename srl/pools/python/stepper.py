@@ -11,7 +11,7 @@ from srl.core.errors import described
 from srl.core.spaces import space_tree
 from srl.core.tree import leaves_of, map_tree, rows_of
 from srl.core.types import Array, Specs, Timestep, Tree
-from srl.pools.python.simulator import InvalidOutput, Simulator
+from srl.pools.python.simulator import InvalidOutput, Simulator, signature_hint
 from srl.pools.timestep_arrays import Allocate, aligned_zeros
 
 
@@ -254,4 +254,5 @@ def failure_of(env: int, call: str, error: BaseException) -> Failure:
     if isinstance(error, InvalidOutput):
         return Failure(env, f"environment {env} {error}", error)
     kind, _, text = described(error).partition(": ")
-    return Failure(env, f"environment {env} raised {kind} in {call}: {text}", error)
+    hint = signature_hint(call, error)
+    return Failure(env, f"environment {env} raised {kind} in {call}: {text}{hint}", error)

@@ -39,7 +39,7 @@ def observation_writer(space: gymnasium.Space, path: str = "observation") -> Wri
 
 def _invalid(path: str, given: object, expected: object) -> InvalidOutput:
     return InvalidOutput(
-        f"gave {path} of {given}, but its observation space has {expected}; mend the environment "
+        f"gave {path} of {given}, but its observation space has {expected}; fix the environment "
         "or its observation_space"
     )
 

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.5
 class BackgroundProcess:
     """Keeps a process running for as long as this is entered; the run continues whatever it does.
 
-    The process' exit code is 2 for an error that another start would not mend.
+    The process' exit code is 2 for an error that another start would not fix.
     """
 
     def __init__(

@@ -106,6 +106,11 @@ class ResetGivesNoInfo(Good):
         return super().reset(seed=seed)[0]
 
 
+class ResetWithoutSeed(Good):
+    def reset(self):
+        return super().reset()
+
+
 class StepGivesFour(Good):
     def step(self, action):
         observation, reward, terminated, _, info = super().step(action)

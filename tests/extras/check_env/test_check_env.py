@@ -58,6 +58,7 @@ def test_a_good_environment_passes_every_check(capsys, env):
         ("TextActions", "spaces", "action space Text(1, 2, charset="),
         ("Raises", "results", "step 1 of episode 1 raised KeyError: 'joint_3'"),
         ("ResetGivesNoInfo", "results", "reset gave ndarray; expected (observation, info)"),
+        ("ResetWithoutSeed", "results", "; expected reset(self, *, seed=None, options=None)"),
         ("StepGivesFour", "results", "step gave a tuple of ndarray, float, bool, dict"),
         (
             "WrongShape",
@@ -97,9 +98,9 @@ def test_a_good_environment_passes_every_check(capsys, env):
 def test_a_broken_promise_is_named(capsys, name, check, told):
     code, found = checked(capsys, f"{MODULE}:{name}")
     assert code == 1
-    mend = [(c, text) for c, verdict, text in found if verdict == "mend"]
-    assert mend[0][0] == check
-    assert told in mend[0][1]
+    fixes = [(c, text) for c, verdict, text in found if verdict == "fix"]
+    assert fixes[0][0] == check
+    assert told in fixes[0][1]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_pools_are_checked_through_their_face(capsys, env):
     if env.startswith("envpool:"):
         pytest.importorskip("envpool")
     code, found = checked(capsys, env, "--steps", "40")
-    assert [line for line in found if line[1] == "mend"] == []
+    assert [line for line in found if line[1] == "fix"] == []
     assert code == 0
     assert {check for check, *_ in found} >= {"results", "determinism", "independence", "autoreset"}
 
@@ -187,7 +188,7 @@ def test_a_wrong_call_is_told_in_a_line(capsys, words, told):
 def test_an_environment_that_ends_or_hangs_its_process_gets_a_verdict(capsys, name, told):
     code, found = checked(capsys, f"{MODULE}:{name}", "--seconds", "0.5")
     assert code == 1
-    assert found[-1][:2] == ("survival", "mend")
+    assert found[-1][:2] == ("survival", "fix")
     assert told in found[-1][2]
     frames = found[-1][2].splitlines()[1:]
     if name != "Exits":
@@ -206,14 +207,14 @@ def test_a_check_that_takes_long_is_shown_with_how_long_making_may_take(capsys):
 
 def test_a_hang_after_many_steps_is_found_too(capsys):
     code, found = checked(capsys, f"{MODULE}:HangsLate", "--seconds", "0.5")
-    assert (code, found[-1][1]) == (1, "mend")
+    assert (code, found[-1][1]) == (1, "fix")
     assert "in step" in found[-1][2]
 
 
 def test_an_environment_in_jax_may_take_its_time_to_compile(capsys, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[3] / "docs")
     code, found = checked(capsys, "jax:corridor:Corridor", "--seconds", "0.01")
-    assert (code, [check for check, verdict, _ in found if verdict == "mend"]) == (0, [])
+    assert (code, [check for check, verdict, _ in found if verdict == "fix"]) == (0, [])
 
 
 def test_a_file_in_place_of_an_id_is_answered_with_what_to_write(capsys, monkeypatch):
