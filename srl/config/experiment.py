@@ -104,8 +104,8 @@ class Experiment(Settings):
     threads: int = 0
     """Threads of the environment pool; 0 takes every core."""
     workers: int | None = None
-    """Processes that step Python environments; by default the trainer's process steps them one
-    after the other."""
+    """Processes that step each pool of Python environments; by default the trainer steps these one
+    after the other. Those with a process each may step as they get ready (docs/tuning.md)."""
     step_timeout: float | None = None
     """Longest seconds of a step or reset in one of these processes; 60 by default."""
     heartbeat_seconds: float = 60.0

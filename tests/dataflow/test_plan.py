@@ -264,7 +264,7 @@ def test_groups_asked_for_are_taken():
 
 
 @dataclasses.dataclass(frozen=True)
-class Twice(PPO):
+class TwoUnrolls(PPO):
     """A pass has two unrolls."""
 
     def loop(self, run):
@@ -291,7 +291,7 @@ SLOW = {"env": "CartPole-v1", "num_envs": 8, "workers": 4, "max_staleness": 2}
         (plans.inline(2), {"env": "vector:CartPole-v1"}, 2),
         (plans.inline(2), {"self_play": SelfPlay()}, 2),
         (plans.inline(2), {"curriculum": (Lesson({}, "updates >= 1"),)}, 2),
-        (plans.inline(2), {"algorithm": Twice()}, 2),
+        (plans.inline(2), {"algorithm": TwoUnrolls()}, 2),
         (plans.decoupled(2), {}, 4),
         (plans.replicated(2), {}, 2),
     ],
