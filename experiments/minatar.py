@@ -10,6 +10,7 @@ There are Asterix, Breakout, Freeway and SpaceInvaders; gymnax has no Seaquest t
 
 from srl import Experiment
 from srl.algorithms import DQN, PPO, PQN
+from srl.networks import AutoNetwork
 
 # The settings of Gallici et al. (2025), of which purejaxql/config/alg/pqn_minatar.yaml has 10
 # million steps.
@@ -31,13 +32,13 @@ ppo = Experiment(
     name="minatar_ppo",
     env="jax:gymnax:Breakout-MinAtar",
     num_envs=128,
-    algorithm=PPO(epochs=4, entropy_cost=0.01),
+    algorithm=PPO(network=AutoNetwork(layer_norm=True), epochs=4, entropy_cost=0.01),
     env_steps=5_000_000,
 )
 dqn = Experiment(
     name="minatar_dqn",
     env="jax:gymnax:Breakout-MinAtar",
     num_envs=32,
-    algorithm=DQN(),
+    algorithm=DQN(network=AutoNetwork(layer_norm=True)),
     env_steps=5_000_000,
 )

@@ -183,7 +183,10 @@ def run(argv: list[str]) -> int:
 
 
 def _compile(target: str, overrides: Sequence[str], flags: Sequence[str]) -> int:
-    """Trains for an update in a folder that is thrown away: every process fills the cache."""
+    """Trains for an update in a folder that is thrown away: every process fills the cache.
+
+    Evaluation and the later lessons of a curriculum compile their programs when they begin.
+    """
     from srl.config.experiment import load_experiment
     from srl.config.overrides import without
     from srl.launch.local import train
@@ -197,7 +200,7 @@ def _compile(target: str, overrides: Sequence[str], flags: Sequence[str]) -> int
         _print("compiling ...")
         resolved = load_experiment(target, brief, flags=flags)
         run, resolved = begin(resolved, Path(folder) / "run", lambda text: None)
-        began, code = time.monotonic(), train(resolved.experiment, run, quiet=True)
+        began, code = time.monotonic(), train(resolved.experiment.without_hooks, run, quiet=True)
     if code == 0:
         _print(f"compiled in {time.monotonic() - began:.0f} s, for the next start")
     return code

@@ -75,14 +75,15 @@ class Settings:
     __signature__ = _Signature()
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Makes an instance, whose fields a run's folder can record.
+        """Makes an instance with fields that a run's folder can record.
 
         Raises:
             UnknownSetting: Where the constructor would raise a TypeError for its arguments.
             UserError: If the class has fields or a constructor and is no dataclass.
         """
         own = vars(cls)
-        if {"__init__", "__annotations__"} & own.keys() and "__dataclass_fields__" not in own:
+        fields = [x for x in inspect.get_annotations(cls).values() if "ClassVar" not in str(x)]
+        if (fields or "__init__" in own) and "__dataclass_fields__" not in own:
             raise UserError(
                 f"{cls.__name__} has settings and is no dataclass: write @dataclass(frozen=True) "
                 "above the class, and its settings as fields without __init__"

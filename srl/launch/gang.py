@@ -192,7 +192,7 @@ class Gang:
 
         Raises:
             UserError: If the user can fix it.
-            RunError: If the failure is of a kind that no new start mends.
+            RunError: If the failure is of a kind that no new start fixes.
             WorkerLost: If starting again does not help.
         """
         failure, age = member.failure, time.monotonic() - member.spawned

@@ -26,8 +26,9 @@ _GRID = CNN(filters=(16,), kernels=(3,), strides=(1,), width=128)
 class AutoNetwork(Network):
     """EntityAttention for entities with masks, CNN for images, MLP otherwise.
 
-    Images below 32 by 32, grids of small worlds, get the one convolution of MinAtar's authors
-    (Young and Tian, 2019) in place of Atari's three, and those below 8 by 8 the perceptron.
+    Images with a side below 32, grids of small worlds, get the one convolution of MinAtar's
+    authors (Young and Tian, 2019) in place of Atari's three, and those with a side below 8 the
+    perceptron.
     """
 
     mlp: MLP = field(default_factory=MLP)

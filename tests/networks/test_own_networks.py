@@ -1,12 +1,14 @@
 """Networks that a user wrote: mistakes are refused in a line."""
 
+from typing import ClassVar
+
 import jax
 import pytest
 from flax import linen
 from gymnasium import spaces
 
 from srl.core.errors import UserError
-from srl.networks import Network
+from srl.networks import MLP, Network
 
 
 class WithoutDecorator(Network):
@@ -22,6 +24,13 @@ class WithConstructor(Network):
 def test_a_network_with_settings_that_no_run_could_record_is_refused(kind):
     with pytest.raises(UserError, match=rf"{kind.__name__} .* write @dataclass"):
         kind()
+
+
+def test_a_class_without_settings_needs_no_decorator():
+    class Named(MLP):
+        label: ClassVar[str] = "named"
+
+    assert Named(width=8).width == 8
 
 
 @pytest.mark.parametrize(

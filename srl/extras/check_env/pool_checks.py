@@ -239,7 +239,7 @@ def _guarded(call: Callable[[], Any]) -> Any:
     except RunError as error:
         raise Fault(str(error)) from error
     except UserError as error:
-        if "not supported" in str(error):  # the spaces: to be mended in the environment
+        if "not supported" in str(error):  # the spaces: to be fixed in the environment
             raise Fault(str(error)) from error
         raise
 
