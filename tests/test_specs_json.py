@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,6 +104,22 @@ def test_a_space_of_unbelievable_size_takes_no_memory():
     value["observation"]["shape"] = [1 << 20, 1 << 20]
     with pytest.raises(RunError, match="shape"):
         specs_from_json(value)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "task_of"), [(["a"], []), ([], [0]), (["a"], [1]), (["a", "b"], [0, -1])]
+)
+def test_tasks_that_environments_do_not_have_are_refused(tasks, task_of):
+    specs = Specs(spaces.Box(0, 1, (2,)), spaces.Discrete(2), ("agent",))
+    value = {**specs_to_json(specs), "tasks": tasks, "task_of": task_of}
+    with pytest.raises(RunError, match="environments of the tasks"):
+        specs_from_json(value)
+
+
+def test_many_environments_of_a_task_come_back():
+    one = Specs(spaces.Box(0, 1, (2,)), spaces.Discrete(2), ("agent",))
+    specs = replace(one, tasks=("a", "b", "c"), task_of=(1,) * 9 + (2,) * 90)
+    assert specs_from_json(specs_to_json(specs)) == specs
 
 
 @pytest.mark.parametrize("name", ["native:CartPole-v1", "CartPole-v1", "native:HideAndSeek-v1"])

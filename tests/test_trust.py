@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -14,6 +15,8 @@ from srl import (
     Experiment,
     Fixed,
     Fragment,
+    Lesson,
+    Mixture,
     Plan,
     Schedule,
     SelfPlay,
@@ -23,11 +26,11 @@ from srl import (
 from srl.algorithms import PPO, SAC
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
-from srl.core.config_values import made_from
+from srl.core.config_values import config_values, made_from
 from srl.envs.hide_and_seek import HideAndSeek
 from srl.networks import MLP
 from srl.pools import NamedEnv
-from srl.pools.make import outside_module
+from srl.pools.outside import outside_module
 from srl.record.trust import is_own, is_signed, only_settings, signed, unsigned
 from tests.small_runs import CARTPOLE, resolved, save
 
@@ -235,6 +238,28 @@ def test_commands_name_the_module_and_the_option(run, tmp_path, part, command, c
     assert imported(run) == []
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"curriculum": (Lesson({"wrappers": ["evil_one:Wrapper"]}, "updates > 1"),)},
+        {"evaluation": Evaluation(options={"wrappers": ["evil_one:Wrapper"]})},
+        {
+            "env": NamedEnv("mixture:a=CartPole-v1"),
+            "curriculum": (Lesson({"tasks": {"a": "evil_one:Env-v0"}}, "updates > 1"),),
+        },
+        {"env": Mixture({"a": NamedEnv("CartPole-v1", {"wrappers": ["evil_one:Wrapper"]})})},
+    ],
+    ids=["lesson", "evaluation", "lesson's tasks", "task"],
+)
+def test_a_strangers_environment_has_no_options_that_import(run, parts, capsys):
+    values = config_values(replace(Experiment("shared", "CartPole-v1"), **parts))
+    values = json.loads(json.dumps({name: values[name] for name in ("env", *parts)}))
+    change(run, lambda config: config["experiment"].update(values))
+    assert main(["eval", str(run)]) == 2
+    assert "names evil_one:" in capsys.readouterr().err
+    assert imported(run) == []
+
+
 def test_a_run_of_srl_train_goes_on_in_a_strangers_folder_only_with_trust(run):
     experiment = load_experiment("native:CartPole-v1").experiment
     with pytest.raises(UserError, match=r"does not know the run .* as yours"):
@@ -282,6 +307,13 @@ class Env(gymnasium.Env):
         (NamedEnv("CartPole-v1", {"wrappers": ("TimeLimit(max_episode_steps=9)",)}), ""),
         (NamedEnv("CartPole-v1", {"wrappers": ("evil:Wrapper",)}), "evil:Wrapper"),
         (NamedEnv("evil:Env-v0"), "evil:Env-v0"),
+        ("mixture:a=CartPole-v1,b=evil:Env-v0", "evil:Env-v0"),
+        (Mixture({"a": "CartPole-v1", "b": NamedEnv("Pendulum-v1", {"g": 9.0})}), ""),
+        (Mixture({"a": NamedEnv("CartPole-v1", {"wrappers": ["evil:Wrapper"]})}), "evil:Wrapper"),
+        (Mixture({"a": "CartPole-v1", "b": Env}), __name__),
+        (NamedEnv("mixture:a=CartPole-v1", {"a.wrappers": ["evil:Wrapper"]}), "evil:Wrapper"),
+        (NamedEnv("mixture:a=CartPole-v1", {"tasks": {"a": "evil:Env-v0"}}), "evil:Env-v0"),
+        (NamedEnv("mixture:a=CartPole-v1", {"shares": "2"}), ""),
     ],
 )
 def test_what_an_environment_is_made_of_outside_of_srl_is_known_from_its_id(env, module):
@@ -290,7 +322,7 @@ def test_what_an_environment_is_made_of_outside_of_srl_is_known_from_its_id(env,
 
 def test_all_settings_that_ship_are_loaded_from_a_strangers_folder():
     classes = [Experiment, Evaluation, Fixed, Plan, Fragment, Schedule, SelfPlay, Tracking, MLP]
-    for kind in [*classes, PPO, SAC, HideAndSeek]:
+    for kind in [*classes, PPO, SAC, HideAndSeek, Lesson, Mixture]:
         assert only_settings(kind.__module__)
 
 

@@ -13,6 +13,7 @@ from srl.algorithms.distributions import (
     Distribution,
     action_distribution,
     action_mask,
+    expect_masks,
 )
 from srl.algorithms.normalization import ObservationNormalizer, of_task
 from srl.algorithms.returns import zero_unless
@@ -34,6 +35,10 @@ class ActorCritic:
     specs: Specs
     normalizer: ObservationNormalizer
     initial_log_std: float = -0.5
+
+    def __post_init__(self) -> None:
+        """Raises UserError for masks of numbers."""
+        expect_masks(self.specs)
 
     @cached_property
     def actions(self) -> ActionSpace:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from srl.algorithms.distributions import Distribution, action_mask, only, used_numbers
+from srl.algorithms.distributions import Distribution, action_mask, expect_masks, only, used_numbers
 from srl.algorithms.normalization import ObservationNormalizer
 from srl.algorithms.replay import Rows
 from srl.algorithms.replay_sampling import portions
@@ -146,13 +146,7 @@ def expect_bounded(config: Any, specs: Specs) -> None:
         raise UserError(
             f"{name} draws actions within bounds, and the action space is {space}; take {other}"
         )
-    observation = specs.observation
-    masked = isinstance(observation, spaces.Dict) and action_mask(observation.spaces) is not None
-    if masked and not specs.tasks:
-        raise UserError(
-            f"{name} has continuous actions, of which action_mask can allow none or all: leave "
-            "it out of the observation"
-        )
+    expect_masks(specs)
 
 
 def noise_by_slot(key: Array, slot: Array, share: float, size: int, sequence: int = 1) -> Array:

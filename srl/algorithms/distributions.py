@@ -19,7 +19,7 @@ from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import Space, choice_counts, has_choices, limits, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree, names_of
-from srl.core.types import Array, Tree
+from srl.core.types import Array, Specs, Tree
 
 
 class Distribution:
@@ -108,6 +108,17 @@ def _actions_of(space: Space, initial_log_std: float) -> ActionSpace:
 def action_mask(observation: Tree) -> Tree:
     """Finds the mask of allowed actions in an observation; None if it has none."""
     return observation.get("action_mask") if isinstance(observation, Mapping) else None
+
+
+def expect_masks(specs: Specs) -> None:
+    """Raises UserError for a mask of numbers, which only a mixture gives, for its tasks' own."""
+    observation = specs.observation
+    masked = isinstance(observation, spaces.Dict) and "action_mask" in observation.spaces
+    if masked and isinstance(specs.action, spaces.Box) and not specs.tasks:
+        raise UserError(
+            "an action_mask needs Discrete or MultiDiscrete actions, not a Box; leave it out of "
+            "the observation"
+        )
 
 
 def any_allowed(observation: Tree) -> Array:

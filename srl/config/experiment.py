@@ -21,6 +21,7 @@ import gymnasium
 
 from srl.algorithms import PPO, Algorithm
 from srl.algorithms.imitation import Imitating
+from srl.config.atari import with_atari_settings
 from srl.config.curriculum import Lesson, expect_curriculum
 from srl.config.evaluation import Evaluation
 from srl.config.fixed import Fixed, expect_policies
@@ -29,6 +30,7 @@ from srl.config.plan_checks import expect_plan
 from srl.config.self_play import SelfPlay
 from srl.config.sources import expect_sources, expect_teacher, pinned, sources_of
 from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
+from srl.core.backends import id_of
 from srl.core.config_values import import_folders
 from srl.core.declared import expect_declared
 from srl.core.errors import PlanError, UserError, expect, expect_number
@@ -40,7 +42,6 @@ from srl.dataflow.trace import trace
 from srl.pools import EnvConfig
 from srl.pools.config import with_options
 from srl.pools.make import expect_source
-from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 from srl.pools.python.make import LONGEST_SECONDS, MOST
 from srl.record.experiment_file import import_file
 from srl.record.files import short_path
@@ -153,15 +154,12 @@ class Experiment(Settings):
         algorithm = self.algorithm.settled(self.num_envs)
         if self.teacher and isinstance(algorithm, Imitating):
             algorithm = algorithm.with_teacher()
-        if not is_atari(self.env_id):
-            return algorithm
-        rewards = REWARDS if algorithm.rewards == "usual" else algorithm.rewards
-        return replace(algorithm, frame_stack=algorithm.frame_stack or FRAME_STACK, rewards=rewards)
+        return with_atari_settings(algorithm, self.env)
 
     @property
     def env_id(self) -> str:
         """The id of the environment; empty of a callable."""
-        return self.env if isinstance(self.env, str) else getattr(self.env, "pool_id", "")
+        return id_of(self.env)
 
     @cached_property
     def graph(self) -> Graph:
@@ -178,6 +176,19 @@ class Experiment(Settings):
         lessons = enumerate(self.curriculum)
         changed = [with_options(f"curriculum[{k}]", self.env, x.options) for k, x in lessons]
         return [*changed, self.env]
+
+    @property
+    def environments(self) -> list[Any]:
+        """The environments of lessons, of training and of evaluation.
+
+        Raises:
+            UserError: If these give options that there are not.
+        """
+        expect_curriculum(self.curriculum)
+        if not isinstance(self.evaluation, Evaluation):
+            return self.lesson_envs
+        self.evaluation.validate()
+        return [*self.lesson_envs, self.evaluation.environment(self.env)]
 
     @property
     def action_repeat(self) -> int:

@@ -101,11 +101,16 @@ BACKENDS = {
 
 def backend_of(env: Any) -> Backend:
     """Gives the backend of an environment: an id, a configuration with one, or a callable."""
-    id = env if isinstance(env, str) else getattr(env, "pool_id", "")
+    id = id_of(env)
     if tasks := task_ids(id):
         return _joint([backend_of(task) for task in tasks.values()])
     prefix, colon, _ = id.partition(":")
     return BACKENDS.get(prefix if colon else "", BACKENDS[""])
+
+
+def id_of(env: Any) -> str:
+    """Gives the id of an environment: an id, a configuration with one, or a callable, with none."""
+    return env if isinstance(env, str) else getattr(env, "pool_id", "")
 
 
 MIXTURE = "mixture:"

@@ -11,11 +11,10 @@ import numpy as np
 
 from srl.core.errors import UserError
 from srl.core.types import Timestep, Tree
-from srl.pools.pool import Pool, checked_seed
+from srl.pools.pool import Pool, checked_seed, seed_offset
 from srl.pools.timestep_arrays import Row
 
 _STATE = struct.Struct("<IQ")  # the lesson, and the seed
-_APART = 1 << 40  # between the seeds of lessons
 
 
 class LessonPool(Pool):
@@ -32,7 +31,8 @@ class LessonPool(Pool):
             num_envs: These.
 
         Raises:
-            UserError: If the lessons' environments differ in their spaces, agents or statistics.
+            UserError: If the lessons' environments differ in their spaces, agents or statistics, or
+                in the tasks of a mixture or their shares.
         """
         self._makers, self._token, self._seed = makers, object(), 0
         self._entered = False  # and not reset yet
@@ -59,6 +59,12 @@ class LessonPool(Pool):
                     f"curriculum: the environments of lesson {number} have the {part} {own}, and "
                     f"those of the first {first}; lessons change neither"
                 )
+        first, own = self._pool.specs, other.specs
+        if (first.tasks, first.task_of) != (own.tasks, own.task_of):
+            raise UserError(
+                f"curriculum: lesson {number} changes a mixture's tasks or their shares, by which "
+                "episodes are counted; leave `tasks`, `shares` and `only` out of lessons"
+            )
 
     def enter(self, lesson: int) -> None:
         """Replaces the environments by another lesson's; `reset` without a seed begins them."""
@@ -74,7 +80,7 @@ class LessonPool(Pool):
         if seed is not None:
             self._seed = seed
         elif self._entered:
-            seed = (self._seed + self.lesson * _APART) % 2**64
+            seed = (self._seed + seed_offset(f"lesson {self.lesson}")) % 2**64
         self._entered = False
         return self._pool.reset(seed, self._own(into), mask)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 
-from srl.core.backends import BACKENDS, Backend, backend_of, task_ids
+from srl.core.backends import BACKENDS, Backend, backend_of
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.types import Specs
 from srl.pools.config import EnvConfig
@@ -184,36 +183,6 @@ def main(arguments: Sequence[str]) -> None:
 def threaded(env: EnvSource) -> bool:
     """Tells if the pool steps this environment on its own threads, so that `threads` applies."""
     return backend_of(env).threaded
-
-
-def outside_module(env: EnvSource) -> str:
-    """The module or library, other than srl and its libraries, of which an environment is made.
-
-    Args:
-        env: As for `make_pool`; a callable counts as its module.
-
-    Returns:
-        Its name, as the id has it; empty where there is none.
-    """
-    if isinstance(env, EnvConfig):
-        wrappers = env.options().get("wrappers", ())
-        named = next((text for text in wrappers if not isinstance(text, str) or ":" in text), "")
-        return str(named) or outside_module(env.pool_id)
-    if not isinstance(env, str):
-        return env.__module__
-    if tasks := task_ids(env):
-        return next(filter(None, map(outside_module, tasks.values())), "")
-    name = env.partition(":")[2]
-    if backend_of(env).own_ids:
-        return name if re.search(r"[:/]|\.so$", name) else ""
-    if functional(env):
-        from srl.pools.functional.adapters import LIBRARIES
-
-        library = name.partition(":")[0]
-        return "" if library in LIBRARIES else library
-    plain = env.removeprefix("vector:")
-    known = plain in gymnasium.registry or re.fullmatch(r"[\w/-]+", plain)
-    return "" if known else plain
 
 
 def functional(env: EnvSource) -> bool:

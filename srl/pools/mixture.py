@@ -17,21 +17,20 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.algorithms.stretch import Stretch
-from srl.core.backends import MIXTURE, backend_of, task_ids
+from srl.core.backends import MIXTURE, backend_of, id_of, task_ids
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import bounded, corner, joined_space, space_tree
 from srl.core.tree import copy_tree, map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.config import EnvConfig, NamedEnv, with_options
-from srl.pools.pool import Pool, as_actions, checked_seed
+from srl.pools.pool import Pool, as_actions, checked_seed, seed_offset
 from srl.pools.python.padding import common_space
 from srl.pools.python.python_pool import copy_rows, slots_of
 from srl.pools.python.simulator import narrow_action, observed_space
 from srl.pools.timestep_arrays import Row
 
 TASK, MASK, OBSERVATION = "task", "action_mask", "observation"
-_APART = 1 << 48  # between seeds that differ by less than a period
 _LENGTH = struct.Struct("<Q")
 _BY_SLOT = ("reward", "terminated", "truncated", "episode_return")
 
@@ -58,8 +57,11 @@ class Mixture(EnvConfig):
         for name, env in self.tasks.items():
             good = isinstance(name, str) and not set(name) & set(".,=/ ") and bool(name)
             expect(good, "a task's name", name, "a word")
-            if task_ids(str(getattr(env, "pool_id", env))):
+            if task_ids(id_of(env)):
                 raise UserError(f"task {name!r} is a mixture; name its tasks here instead")
+            # The mixture's own id would be read as other tasks.
+            good = not set(id_of(env)) & set(",=")
+            expect(good, f"tasks[{name!r}]", id_of(env), "an id without , and =")
         for name, share in dict(self.shares).items():
             expect(name in self.tasks, "shares", name, f"one of {', '.join(self.tasks)}")
             expect_number(f"shares[{name!r}]", share, 1, 1000)
@@ -69,11 +71,7 @@ class Mixture(EnvConfig):
     @property
     def pool_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The id, as a command line has it; a function has none."""
-        ids = {
-            name: env if isinstance(env, str) else getattr(env, "pool_id", "")
-            for name, env in self.tasks.items()
-        }
-        return MIXTURE + ",".join(f"{name}={id}" for name, id in ids.items())
+        return MIXTURE + ",".join(f"{name}={id_of(env)}" for name, env in self.tasks.items())
 
     @property
     def task_of(self) -> tuple[int, ...]:
@@ -208,7 +206,8 @@ class MixturePool(Pool):
         """Starts new episodes; see the base class.
 
         Seeds differ from those of other pools: environment i of a task with c environments in each
-        period of P is seeded with a number that follows from `seed` and from (seed + i) // P.
+        period of P is seeded with a number that follows from the task, from `seed` and from
+        (seed + i) // P. Seeds of 31 bits give seeds of 32.
         """
         self._check_row(into)
         ids, seed = self._masked(mask, into), checked_seed(seed)
@@ -228,7 +227,8 @@ class MixturePool(Pool):
             return None
         period = len(self.specs.task_of)
         share = self.specs.task_of.count(part.number)
-        return (seed // period * share + seed % period * _APART) % 2**64
+        offset = seed_offset(f"task {part.number} of {seed % period}")
+        return (seed // period * share + offset) % 2**64
 
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""

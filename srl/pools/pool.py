@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -188,6 +189,14 @@ def checked_seed(seed: Any) -> int | None:
     whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
     expect(whole and 0 <= seed < 2**64, "seed", seed, "an integer from 0 to 2**64 - 1, or None")
     return int(seed)
+
+
+def seed_offset(salt: str) -> int:
+    """Gives a distance between seeds, of 29 bits: two of them added to 31 bits fit 32.
+
+    Simulators take seeds of 32 bits, or modulo 2**31: those of few digits would meet.
+    """
+    return int.from_bytes(hashlib.sha256(salt.encode()).digest()[:4], "little") >> 3
 
 
 def as_array(name: str, given: Any) -> np.ndarray:

@@ -43,6 +43,7 @@ def specs_from_json(value: Any) -> Specs:
     """
     try:
         limit = value["max_episode_steps"]
+        tasks = _strings(value.get("tasks", []))  # which earlier runs do not have
         return Specs(
             observation=_from_json(value["observation"]),
             action=_from_json(value["action"]),
@@ -53,8 +54,8 @@ def specs_from_json(value: Any) -> Specs:
                 (_from_json(observation), _from_json(action))
                 for observation, action in value["agent_spaces"]
             ),
-            tasks=_strings(value.get("tasks", [])),  # which earlier runs do not have
-            task_of=_shape(value.get("task_of", [])),
+            tasks=tasks,
+            task_of=_places(value.get("task_of", []), len(tasks)),
         )
     except (AssertionError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise RunError(f"these are no specs of environments: {error!r}") from error
@@ -125,6 +126,14 @@ def _shape(value: Any) -> tuple[int, ...]:
     if min(shape, default=0) < 0 or math.prod(shape) > _MOST_NUMBERS:
         raise ValueError(f"shape {shape} of a space")
     return shape
+
+
+def _places(value: Any, tasks: int) -> tuple[int, ...]:
+    """The numbers of tasks, of which there are `tasks`."""
+    places = tuple(int(number) for number in value)
+    if bool(places) != bool(tasks) or not all(0 <= number < tasks for number in places):
+        raise ValueError(f"environments of the tasks {places}, of {tasks}")
+    return places
 
 
 def _dtype(value: Any) -> np.dtype:

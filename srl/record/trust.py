@@ -35,6 +35,7 @@ CHANGED = (
 """Reports such a config.json, and the cure."""
 _SETTINGS = (
     "srl.algorithms",
+    "srl.config.curriculum",
     "srl.config.evaluation",
     "srl.config.experiment",
     "srl.config.fixed",
@@ -45,6 +46,7 @@ _SETTINGS = (
     "srl.envs",
     "srl.networks",
     "srl.pools.config",
+    "srl.pools.mixture",
 )
 """Modules, and packages of modules, that have classes of settings, and do nothing when imported."""
 

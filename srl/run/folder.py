@@ -159,7 +159,8 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
                 ") goes on with it; what is to be loaded has to be at the top level of a module"
             )
         directory = Path(config["directory"])
-        return _made_again(config["experiment"], directory, recorded_fixed(folder, config))
+        experiment = _made(config["experiment"], directory, import_module)
+        return _completed(experiment, directory, recorded_fixed(folder, config))
     plan = made_from(config["experiment"].get("plan"))  # a name where it is still to be measured
     return load_experiment(
         config["target"],
@@ -177,37 +178,31 @@ def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Reso
     Raises:
         UserError: If it needs anything else.
     """
-    from srl.pools.make import outside_module
+    from srl.pools.outside import outside_module
 
     importer = settings_importer(folder)
     values, fixed = config["experiment"], recorded_fixed(folder, config)
     for policy in (policy for name, policy in fixed.items() if plays(name)):
         other = RunFolder(policy.folder)
         recorded_algorithm(other, read_config(other), trusted=False)
-    env = made_from(values.get("env"), import_module=importer)
-    if name := outside_module(env):
+    experiment = _made(values, None, importer)
+    if name := next(filter(None, map(outside_module, experiment.environments)), ""):
         raise refused(folder, outside(name))
-    return _made_again(values, None, fixed, importer)
+    return _completed(experiment, None, fixed)
 
 
-def _made_again(
-    values: Any,
-    directory: Path | None,
-    fixed: Mapping[str, Any],
-    import_module: Import = import_module,
-) -> Resolved:
-    """The experiment that a program has made, from its values.
+def _made(values: Any, directory: Path | None, import_module: Import) -> Experiment:
+    """The experiment that a program has made, from its values, as far as they are classes.
 
     Args:
         values: As `config_values` gives them.
         directory: For imports; None adds none to what can be imported, and takes no hooks.
-        fixed: The experiment's `sources`, of a run that has begun: it goes on with the same.
         import_module: Gives the modules that the values name.
 
     Raises:
         UserError: If what the values name cannot be imported.
     """
-    from srl.config.experiment import HOOKS, Experiment, Resolved  # which acting does without
+    from srl.config.experiment import HOOKS, Experiment  # which acting does without
 
     hooks = dict.fromkeys(HOOKS.values())
     if directory is not None:
@@ -216,7 +211,24 @@ def _made_again(
     made = made_from({**values, **dict.fromkeys(hooks)}, import_module=import_module)
     if not isinstance(made, Experiment):
         raise UserError(f"the values of an experiment make {made!r}")
-    experiment = dataclasses.replace(made, **hooks)
+    return dataclasses.replace(made, **hooks)
+
+
+def _completed(
+    experiment: Experiment, directory: Path | None, fixed: Mapping[str, Any]
+) -> Resolved:
+    """The experiment, once it is validated, with the copies of its policies.
+
+    Args:
+        experiment: As `_made` gives it.
+        directory: For imports.
+        fixed: The experiment's `sources`, of a run that has begun: it goes on with the same.
+
+    Raises:
+        UserError: If a value is not what is expected.
+    """
+    from srl.config.experiment import Resolved  # which acting does without
+
     experiment.validate()
     experiment = pinned(experiment, fixed or experiment.sources)
     return Resolved(experiment, "", (), None, directory or Path.cwd())

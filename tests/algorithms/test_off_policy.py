@@ -14,7 +14,19 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srl.algorithms import DQN, PQN, R2D2, SAC, TD3, Algorithm, DiscreteSAC
+from srl.algorithms import (
+    APPO,
+    DQN,
+    IMPALA,
+    PPO,
+    PQN,
+    R2D2,
+    REPPO,
+    SAC,
+    TD3,
+    Algorithm,
+    DiscreteSAC,
+)
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.r2d2 import rescaled, unrescaled
 from srl.algorithms.replay import transitions, windows
@@ -454,3 +466,15 @@ def test_what_cannot_be_learned_is_refused(algorithm, reason):
     action = spaces.Box(-1, 1, (2,), np.float32)
     with pytest.raises(UserError, match=reason):
         algorithm.bind(Specs(space, action, ("agent",)), 10, SLOTS)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [SAC(), TD3(), REPPO(), PPO(), APPO(), IMPALA()], ids=lambda x: type(x).__name__
+)
+def test_masks_of_numbers_are_refused_outside_of_mixtures(algorithm):
+    space = spaces.Dict(x=BOX, action_mask=spaces.MultiBinary(2))
+    specs = Specs(space, spaces.Box(-1, 1, (2,), np.float32), ("agent",))
+    with pytest.raises(UserError, match="an action_mask needs Discrete or MultiDiscrete actions"):
+        algorithm.bind(specs, 10, SLOTS).init(KEY)
+    mixed = replace(specs, tasks=("a",), task_of=(0,))
+    assert algorithm.bind(mixed, 10, SLOTS).actor

@@ -346,7 +346,7 @@ def test_shared_layers_get_the_gradients_of_policy_and_value(memory):
     @jax.jit
     def gradients(state, unroll):
         state, _, batch = one_pass.prepare(state, (), unroll, total=lambda sums: sums)
-        samples, memory = one_pass.minibatches.draw(batch, state, jnp.int32(0))
+        samples, memory = one_pass.division.draw(batch, state, jnp.int32(0))
         losses = [
             lambda params, each=each: each.loss(params, state, samples, memory)
             for each in (one_pass, two_passes)

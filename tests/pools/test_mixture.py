@@ -1,15 +1,18 @@
 """A mixture's environments are those of its tasks, behind padded spaces."""
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from srl import Mixture, UserError, make_pool
 from srl.core.tree import leaves_of
 from srl.pools import NamedEnv
 from srl.pools.lessons import LessonPool
 from srl.pools.mixture import mixture_of
+from srl.pools.pool import seed_offset
 
 BODIES = Mixture({"swing": "native:Pendulum-v1", "hop": "native:Hopper-v5"}, {"hop": 2})
 """Of 1 and 3 numbers of an action, within 2 and 1, and of 3 and 11 numbers observed."""
@@ -31,8 +34,8 @@ def test_each_task_steps_as_it_does_alone(bodies):
     observed = bodies.reset(7).observation
     np.testing.assert_array_equal(observed["task"], [0, 1, 1, 0, 1, 1])
     alone = [make_pool(env, n) for env, n in (("native:Pendulum-v1", 2), ("native:Hopper-v5", 4))]
-    slots, apart = ([0, 3], [1, 2, 4, 5]), 7 % 3 * 2**48
-    first = [pool.reset(7 // 3 * share + apart) for pool, share in zip(alone, (1, 2), strict=True)]
+    slots, offsets = ([0, 3], [1, 2, 4, 5]), [seed_offset(f"task {k} of 1") for k in (0, 1)]
+    first = [alone[k].reset(7 // 3 * share + offsets[k]) for k, share in enumerate((1, 2))]
     for own, timestep, size in zip(slots, first, (3, 11), strict=True):
         np.testing.assert_array_equal(observed["observation"][own, :size], timestep.observation)
         assert not observed["observation"][own, size:].any()
@@ -65,6 +68,33 @@ def test_seeds_do_not_depend_on_the_groups_that_environments_are_divided_into(bo
         np.testing.assert_array_equal(whole[:3], half.reset(8).observation["observation"])
         np.testing.assert_array_equal(whole[3:], half.reset(8 + 3).observation["observation"])
         assert not np.array_equal(whole[:3], half.reset(9).observation["observation"])
+
+
+class Drawn(gymnasium.Env):
+    """An environment that draws by NumPy's generator of old, which takes seeds of 32 bits."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        np.random.seed(seed)
+        return np.random.rand(1), {}
+
+
+def test_the_seeds_of_tasks_and_lessons_fit_simulators_and_do_not_meet():
+    """Of a lesson's mixture with the largest seed of a run; seeds modulo 2**31 differ, too."""
+    mixture = Mixture({"a": Drawn, "b": Drawn}, {"a": 3})
+    with LessonPool([lambda n: make_pool(mixture, n)] * 2, 8) as pool:
+        drawn = list(pool.reset(2**31 - 1).observation["observation"].ravel())
+        pool.enter(1)
+        drawn += list(pool.reset().observation["observation"].ravel())
+        assert len(set(drawn)) == 16
+    tasks = ["vector:CartPole-v1", "CartPole-v1"]
+    for task in tasks:
+        with make_pool(Mixture({"a": task, "b": task}), 4) as pool:
+            observed = [pool.reset(seed).observation["observation"] for seed in (0, 1)]
+            assert len(np.unique(np.concatenate(observed), axis=0)) == 8
 
 
 def test_a_mixture_goes_on_from_a_saved_state(bodies):
@@ -125,7 +155,8 @@ def test_agents_of_several_tasks_observe_the_keys_that_they_would_alone():
         assert parts == dict(one.specs.observation.spaces)
         assert (pool.specs.action, pool.specs.agents) == (one.specs.action, one.specs.agents)
         agents = len(one.specs.agents)
-        observed, alone = pool.reset(0).observation, one.reset(0).observation
+        observed = pool.reset(0).observation
+        alone = one.reset(seed_offset("task 1 of 0")).observation
         assert (
             observed["task"].tolist() == [0] * agents + [1] * agents + [0] * agents + [1] * agents
         )
@@ -142,6 +173,8 @@ def test_agents_of_several_tasks_observe_the_keys_that_they_would_alone():
         (lambda: Mixture({"a": "CartPole-v1"}, {"b": 1}), "shares is 'b'; expected one of a"),
         (lambda: Mixture({"a": "CartPole-v1"}, only="b"), "only is 'b'; expected one of a"),
         (lambda: Mixture({"a": Mixture({"b": "CartPole-v1"})}), "task 'a' is a mixture"),
+        (lambda: Mixture({"a": "evil:X=CartPole-v1"}), "an id without , and ="),
+        (lambda: Mixture({"a": "CartPole-v1,b=evil:X"}), "an id without , and ="),
         (lambda: make_pool("mixture:Pendulum-v1,native:Pendulum-v1", 2), "have the same name"),
         (lambda: make_pool(GAMES, 2, shares="1"), "shares is '1'; expected 2 numbers"),
         (lambda: make_pool(GAMES, 2, **{"hop.x": 1}), "an option is 'hop.x'"),
@@ -193,6 +226,13 @@ def test_another_lesson_begins_new_episodes_with_its_options():
         again.reset(0)
         again.enter(1)
         np.testing.assert_array_equal(again.reset().observation, first)
+
+
+@pytest.mark.parametrize("changed", [{"only": "climb"}, {"shares": "2,1"}])
+def test_lessons_that_change_the_tasks_of_a_mixture_are_refused(changed):
+    makers = [lambda n: make_pool(GAMES, n), lambda n: make_pool(GAMES, n, **changed)]
+    with pytest.raises(UserError, match="lesson 2 changes a mixture's tasks or their shares"):
+        LessonPool(makers, 2)
 
 
 def test_lessons_of_other_spaces_are_refused():

@@ -105,6 +105,18 @@ def test_atari_stacks_four_frames_and_learns_signs_unless_told_otherwise():
     assert (other.frame_stack, other.rewards) == (2, "raw")
 
 
+def test_a_mixture_of_ataris_games_has_their_usual_settings():
+    games = ["--num-envs", "8"]
+    usual = load_experiment("mixture:atari:Pong,atari:Boxing", games).experiment.algorithm
+    assert (usual.frame_stack, usual.rewards) == (4, "sign")
+    others = "mixture:atari:Pong,CarRacing-v3"
+    with pytest.raises(UserError, match="some tasks of the mixture are games of Atari"):
+        load_experiment(others, games)
+    given = ["--algorithm.frame-stack", "1", "--algorithm.rewards", "clip"]
+    chosen = load_experiment(others, [*games, *given]).experiment.algorithm
+    assert (chosen.frame_stack, chosen.rewards) == (1, "clip")
+
+
 def test_r2d2_learns_ataris_rewards_as_they_are_unless_told_otherwise():
     given = ["--algorithm", "r2d2"]
     usual = load_experiment("atari:Pong", given).experiment.settled_algorithm
