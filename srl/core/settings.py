@@ -79,13 +79,12 @@ class Settings:
 
         Raises:
             UnknownSetting: Where the constructor would raise a TypeError for its arguments.
-            UserError: If the class has fields or a constructor and is no dataclass.
+            UserError: If the class has a constructor and is no dataclass.
         """
         own = vars(cls)
-        fields = [x for x in inspect.get_annotations(cls).values() if "ClassVar" not in str(x)]
-        if (fields or "__init__" in own) and "__dataclass_fields__" not in own:
+        if "__init__" in own and "__dataclass_fields__" not in own:
             raise UserError(
-                f"{cls.__name__} has settings and is no dataclass: write @dataclass(frozen=True) "
+                f"{cls.__name__} has an __init__ and is no dataclass: write @dataclass(frozen=True) "
                 "above the class, and its settings as fields without __init__"
             )
         if args or given:  # a copy is made without any

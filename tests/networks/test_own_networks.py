@@ -1,18 +1,12 @@
 """Networks that a user wrote: mistakes are refused in a line."""
 
-from typing import ClassVar
-
 import jax
 import pytest
 from flax import linen
 from gymnasium import spaces
 
 from srl.core.errors import UserError
-from srl.networks import MLP, Network
-
-
-class WithoutDecorator(Network):
-    width: int = 64
+from srl.networks import Network
 
 
 class WithConstructor(Network):
@@ -20,17 +14,9 @@ class WithConstructor(Network):
         self.width = width
 
 
-@pytest.mark.parametrize("kind", [WithoutDecorator, WithConstructor])
-def test_a_network_with_settings_that_no_run_could_record_is_refused(kind):
-    with pytest.raises(UserError, match=rf"{kind.__name__} .* write @dataclass"):
-        kind()
-
-
-def test_a_class_without_settings_needs_no_decorator():
-    class Named(MLP):
-        label: ClassVar[str] = "named"
-
-    assert Named(width=8).width == 8
+def test_a_network_with_settings_that_no_run_could_record_is_refused():
+    with pytest.raises(UserError, match=r"WithConstructor .* write @dataclass"):
+        WithConstructor()
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,9 @@ def test_rows_that_need_longer_are_cut_off_and_those_after_the_minutes_are_not_r
     words = ["--rows", ",".join(names), "--minutes", "0.01", "--out", str(tmp_path)]
     assert main(["bench", "gpu", "--on-cpu", *words]) == 0  # a row may take a quarter
     states = [row["state"] for row in json.loads((tmp_path / "gpu.json").read_text())["rows"]]
-    assert states == [*["cut off: it needs more than 0 s"] * 4, "not run"]
+    cut = sum(state == "cut off: it needs more than 0 s" for state in states)
+    assert 1 <= cut <= 4  # fewer on a loaded machine, where ends take longer
+    assert states[cut:] == ["not run"] * (5 - cut)
 
 
 @pytest.mark.slow
