@@ -117,6 +117,7 @@ def test_a_group_that_does_not_exist_is_refused_and_counted(sink):
     [
         Message(SampleMessage.TICKET, counts=(0, 7, 0)),
         Message(SampleMessage.TICKET, counts=(0, -1, 0)),
+        Message(SampleMessage.TICKET, counts=(0, 1, 1)),
         Message(SampleMessage.TICKET),
         Message(SampleMessage.TICKET, version=(0, 1 << 40), counts=(0, 0, 0)),
         Message(99),

@@ -194,7 +194,11 @@ class ActorThreads:
     def _sent(self, group: int) -> SentUnrolls:
         """The way of a group's unrolls to the learner."""
         endpoints = replace(self._endpoints, alive=partial(self._show, group))
-        return SentUnrolls(lambda: endpoints.connect("sample", group), endpoints.go_on)
+        return SentUnrolls(
+            lambda: endpoints.connect("sample", group),
+            endpoints.go_on,
+            lessons=1 + len(endpoints.experiment.curriculum),
+        )
 
     def _group(self, numbers: range, pool: Pool) -> Group:
         """A group, with each node that is elsewhere at the end of a stream."""
