@@ -241,7 +241,9 @@ def connecting(data, fields, bodies, first, use):
 
 def read_tickets(data):
     form = Message(
-        sample.SampleMessage.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=Layout.of(tuple(FORMS)).to_json()
+        sample.SampleMessage.HANDSHAKE,
+        counts=(1, 2, 0, 0, 0),
+        body=Layout.of(tuple(FORMS)).to_json(),
     )
 
     def use(connect):
