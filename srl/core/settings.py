@@ -84,7 +84,7 @@ class Settings:
         own = vars(cls)
         if "__init__" in own and "__dataclass_fields__" not in own:
             raise UserError(
-                f"{cls.__name__} has an __init__ and is no dataclass: write @dataclass(frozen=True) "
+                f"{cls.__name__} has an __init__ and is no dataclass: put @dataclass(frozen=True) "
                 "above the class, and its settings as fields without __init__"
             )
         if args or given:  # a copy is made without any

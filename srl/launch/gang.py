@@ -13,7 +13,7 @@ from srl.core.errors import RunError, UserError, WorkerLost
 from srl.dataflow.plan import Plan
 from srl.launch.hosts.hosts import Process
 from srl.loop.busy_time import BusyTime
-from srl.loop.stage import Stage
+from srl.loop.stage import BEGIN_SECONDS, Stage
 from srl.run.terminal import PATIENCE_SECONDS
 
 _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
@@ -21,7 +21,6 @@ _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
 _UNCOUNTED_DELAY_SECONDS = 0.5  # before a start after a death that does not count
-_BEGIN_SECONDS = 300.0  # for what comes before a main loop: imports, simulators, compiling
 
 
 @dataclass
@@ -127,7 +126,7 @@ class Member:
                 processor, and that its main loop may take without showing progress.
         """
         assert self.process is not None
-        silent, begin_seconds = now - self.heard, max(_BEGIN_SECONDS, limit_seconds)
+        silent, begin_seconds = now - self.heard, max(BEGIN_SECONDS, limit_seconds)
         if silent > limit_seconds:
             state = self.process.state()
             if self.connected or state.startswith("stopped"):  # else it is still connecting

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from srl.config.experiment import Experiment
 from srl.core.errors import PlanError
 from srl.core.types import Decision, Timestep, Tree, Unroll
@@ -17,15 +19,24 @@ from srl.streams.batch import Batch
 class Gathered:
     """A batch on its way from `gather` to `learn`, which may be called with it several times."""
 
-    def __init__(self, batch: Batch, unroll: Unroll | None = None, *, number: int = 0) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        unroll: Unroll | None = None,
+        *,
+        number: int = 0,
+        lessons: np.ndarray | None = None,
+    ) -> None:
         """Takes the batch.
 
         Args:
             batch: The unrolls of all groups whose batch this is.
             unroll: The same on the learner's devices, if it is there already.
             number: Of the batch in the run, where it comes by a stream.
+            lessons: The curriculum's lesson of each unroll, int [G]; by default the present one.
         """
         self.batch, self.unroll, self.number = batch, unroll, number
+        self.lessons = lessons
         self.learned = 0
         """Calls of `learn` with it so far."""
         self.begun = 0

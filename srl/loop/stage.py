@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+BEGIN_SECONDS = 300.0
+"""The longest start of a main loop or a lesson: imports, simulators, compiling."""
+
 
 class Stage(StrEnum):
     """The stage that a training, or one worker of it, is in."""

@@ -81,17 +81,24 @@ class Grant(NamedTuple):
 class SampleSource:
     """A group's end."""
 
-    def __init__(self, connection: Connection, alive: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        alive: Callable[[], None] = lambda: None,
+        *,
+        lessons: int = 1,
+    ) -> None:
         """Opens the stream, which takes as long as the learner needs to begin.
 
         Args:
             connection: To the learner, as the group.
             alive: Called about twice a second meanwhile; may raise.
+            lessons: Their number in the group's curriculum.
 
         Raises:
             Disconnected: If the learner has gone.
         """
-        self._connection = connection
+        self._connection, self._lessons = connection, lessons
         self.sequence = 0
         """The number of delivered unrolls."""
         connection.send(Message(SampleMessage.OPEN))
@@ -138,6 +145,7 @@ class SampleSource:
 
         Raises:
             Disconnected: If the learner has gone.
+            Refused: If the ticket is for a position or a lesson that there is not.
         """
         if not self.asked:
             # Memory that is still being sent must not be written.
@@ -159,6 +167,8 @@ class SampleSource:
         self._ticket = Ticket(*ticket)
         if self._ticket.position >= self._positions:
             raise Refused(f"a ticket {self._ticket} of a batch of {self._positions} positions")
+        if lesson >= self._lessons:
+            raise Refused(f"a ticket of lesson {lesson + 1} of {self._lessons}")
         unroll = self._ticket.batch % self._unrolls
         columns = self._columns_of(self._ticket)
         return Grant(self._ticket, unroll, columns, message.version, lesson)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from srl.core.tree import copy_tree
 from srl.core.types import Tree
 from srl.streams.batch import Batch, widened
@@ -63,6 +65,7 @@ class SampleSink:
         self._memory = SharedMemory.create(limiter.batches // len(specs) * wide.size)
         self.batches = batches_in(self._memory, wide)
         """The batches of the passes that there can be at a time, one behind the other."""
+        self._lessons = np.zeros((len(self.batches), limiter.positions), np.int64)
         self._on_counts = on_counts
         self._restarts: dict[int, int] = {}
         self._peers: dict[int, Peer] = {}
@@ -90,6 +93,10 @@ class SampleSink:
             if not self.limiter.complete(batch):
                 return None
             return self.batches[batch % len(self.batches)]
+
+    def lessons(self, batch: int) -> np.ndarray:
+        """The lesson of each unroll of a batch that `gather` gave, int64 [positions]."""
+        return self._lessons[batch % len(self.batches)]
 
     def learn_from(self, batch: int) -> None:
         """Counts the unrolls of a batch as learned from, if they were not yet."""
@@ -180,6 +187,7 @@ class SampleSink:
             if ticket is None:
                 return None
             self._count()
+            self.lessons(ticket.batch)[ticket.position] = self.lesson
             version = self.epoch, self.limiter.oldest_version(ticket)
             unroll = self.limiter.unroll_of(ticket.batch)
             return Grant(ticket, unroll, self._columns(ticket), version, self.lesson)

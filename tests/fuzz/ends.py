@@ -63,7 +63,7 @@ AREA = inference_layout(LEARNER.policy_set, 1, {"observation"}, {"action", "log_
 REPLY = AREA.views(np.zeros(AREA.size, np.uint8))["reply"]
 # What messages bring, by kind:
 SAMPLES = {
-    sample.SampleMessage.HANDSHAKE: Layout.of(FORM).to_json(),
+    sample.SampleMessage.HANDSHAKE: Layout.of(tuple(FORMS)).to_json(),
     sample.SampleMessage.RESTORE: packed_tree(STATE),
     sample.SampleMessage.DELIVER: packed(UNROLL),
     sample.SampleMessage.STATE: packed_tree(STATE),
@@ -241,7 +241,9 @@ def connecting(data, fields, bodies, first, use):
 
 def read_tickets(data):
     form = Message(
-        sample.SampleMessage.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=Layout.of(FORM).to_json()
+        sample.SampleMessage.HANDSHAKE,
+        counts=(1, 2, 0, 0, 0),
+        body=Layout.of(tuple(FORMS)).to_json(),
     )
 
     def use(connect):

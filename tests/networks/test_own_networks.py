@@ -15,7 +15,7 @@ class WithConstructor(Network):
 
 
 def test_a_network_with_settings_that_no_run_could_record_is_refused():
-    with pytest.raises(UserError, match=r"WithConstructor .* write @dataclass"):
+    with pytest.raises(UserError, match=r"WithConstructor .* put @dataclass"):
         WithConstructor()
 
 

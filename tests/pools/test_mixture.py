@@ -235,6 +235,16 @@ def test_lessons_that_change_the_tasks_of_a_mixture_are_refused(changed):
         LessonPool(makers, 2)
 
 
+def test_another_thread_may_look_at_the_progress_of_environments_that_a_lesson_replaces():
+    with LessonPool([lambda n: make_pool("native:CartPole-v1", n)] * 2, 2) as pool:
+        pool.reset(0)
+        calls = pool.xla()
+        pool.enter(1)
+        assert calls.progress == 0
+        with pytest.raises(UserError, match="is closed"):
+            calls.init()
+
+
 def test_lessons_of_other_spaces_are_refused():
     makers = [lambda n: make_pool("native:CartPole-v1", n), lambda n: make_pool(GAMES, n)]
     with pytest.raises(UserError, match="lesson 2 have the observation"):

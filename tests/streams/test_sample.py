@@ -48,7 +48,7 @@ class Ends:
         return connect(self.listener.address, Identity(RUN, group, 0), limit_bytes=LIMIT)
 
     def group(self, number):
-        self.sources.append(SampleSource(self.connect(number)))
+        self.sources.append(SampleSource(self.connect(number), lessons=9))
         return self.sources[-1]
 
     def gather(self, seconds, batch=None):
@@ -132,6 +132,21 @@ def test_there_is_no_batch_before_every_group_has_delivered(ends):
     assert end.gather(0.05) is None
     unroll(end.group(1), 1)
     assert end.gather(SECONDS) is not None
+
+
+def test_the_lesson_of_an_unroll_is_that_of_its_ticket(ends):
+    end = ends(max_staleness=1)
+    groups = [end.group(number) for number in range(GROUPS)]
+    end.sink.lesson = 4
+    lost = granted(groups[1])
+    groups[1].close()
+    first = unroll(groups[0], 0)
+    end.sink.lesson = 5
+    again = unroll(end.group(1), 0)
+    second = unroll(groups[0], 0)
+    assert [grant.lesson for grant in (lost, first, again, second)] == [4, 4, 5, 5]
+    assert end.gather(SECONDS) is not None
+    assert end.sink.lessons(0).tolist() == [4, 5]
 
 
 @pytest.mark.parametrize("max_staleness", [0, 1, 3])

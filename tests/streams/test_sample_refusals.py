@@ -113,24 +113,25 @@ def test_a_group_that_does_not_exist_is_refused_and_counted(sink):
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "reason"),
     [
-        Message(SampleMessage.TICKET, counts=(0, 7, 0)),
-        Message(SampleMessage.TICKET, counts=(0, -1, 0)),
-        Message(SampleMessage.TICKET),
-        Message(SampleMessage.TICKET, version=(0, 1 << 40), counts=(0, 0, 0)),
-        Message(99),
+        (Message(SampleMessage.TICKET, counts=(0, 7, 0)), "of 2 positions"),
+        (Message(SampleMessage.TICKET, counts=(0, -1, 0)), "position"),
+        (Message(SampleMessage.TICKET, counts=(0, 1, 1)), "lesson 2 of 1"),
+        (Message(SampleMessage.TICKET), "counts"),
+        (Message(SampleMessage.TICKET, version=(0, 1 << 40), counts=(0, 0, 0)), "version"),
+        (Message(99), "kind 99"),
     ],
     ids=str,
 )
-def test_a_group_says_what_is_wrong_with_a_ticket(message):
+def test_a_group_says_what_is_wrong_with_a_ticket(message, reason):
     with listen("network", Identity(1, 0, 0), limit_bytes=LIMIT) as listener:
         connection = connect(listener.address, Identity(1, 0, 0), limit_bytes=LIMIT)
         peer, _ = listener.receive(SECONDS)
-        body = sample.Layout.of(FORM).to_json()
+        body = sample.Layout.of((FORM,)).to_json()
         listener.send(peer, Message(SampleMessage.HANDSHAKE, counts=(1, 2, 0, 0, 0), body=body))
         listener.send(peer, message)
-        with connection, pytest.raises(Refused):
+        with connection, pytest.raises(Refused, match=reason):
             SampleSource(connection).take(SECONDS)
 
 

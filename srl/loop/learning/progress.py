@@ -89,18 +89,28 @@ class Progress:
         """Adds to the time that workers of a kind have spent since the last report."""
         self.busy[worker].add({activity: seconds})
 
-    def count_steps(self, timesteps: Timestep) -> None:
-        """Counts steps by the timesteps they led to, [T, ...], and the episodes that ended."""
+    def count_steps(self, timesteps: Timestep, lessons: np.ndarray | None = None) -> None:
+        """Counts steps, and the episodes of the present lesson that ended.
+
+        Args:
+            timesteps: Those that the steps led to, [T, ...], of N environments.
+            lessons: The lesson of each group of environments, int [G], where G divides N; by
+                default the present one.
+        """
         self.env_steps += timesteps.episode_length.size * self._action_repeat * self.replicas
         self.episodes_lost += int(np.count_nonzero(timesteps.lost))
         opponents = self.opponents
-        present = None if opponents is None else opponents.count(timesteps, self.updates)
-        self.episodes.add(timesteps, present)
+        counted = None if opponents is None else opponents.count(timesteps, self.updates)
+        if lessons is not None and (lessons != self.lesson).any():
+            envs = timesteps.episode_length.shape[1]
+            present = np.repeat(lessons == self.lesson, envs // len(lessons))
+            counted = present if counted is None else counted & present
+        self.episodes.add(timesteps, counted)
 
     def count_batch(self, batch: Gathered) -> None:
         """Counts a batch's steps, and how old the policies were that acted."""
         timesteps, version = batch.batch.timesteps, batch.batch.version
-        self.count_steps(map_tree(lambda x: x[1:], timesteps))
+        self.count_steps(map_tree(lambda x: x[1:], timesteps), batch.lessons)
         self._staleness.add(self.updates - batch.lag - int(version[..., 1].min()))
 
     def count_update(self, losses: Metrics) -> None:

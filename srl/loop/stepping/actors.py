@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from srl.loop.acting.taught_acting import TaughtElsewhere, TaughtHere, compiled_
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered, Projection, TakesUnrolls
 from srl.loop.seeds import environment_seed
+from srl.loop.stage import BEGIN_SECONDS
 from srl.loop.stepping.asynchronous import AsynchronousGroup
 from srl.loop.stepping.compiled import local_groups
 from srl.loop.stepping.group import Acting, Group, Unrolls
@@ -119,13 +121,18 @@ class ActorThreads:
         self.check()  # the last may have failed since
 
     def all_progressed(self) -> bool:
-        """Tells if every group has shown progress since this was last true."""
+        """Tells if every group has shown progress since this was last true.
+
+        One that begins a lesson has as long for it as a worker has to start.
+        """
         for number in tuple(self.quiet):
             if (group := self._groups.get(number)) is not None:
                 progress = group.progress
                 if progress != self._progress.get(number, progress):
                     self._show(number)
                 self._progress[number] = progress
+                if time.monotonic() - group.lesson_since < BEGIN_SECONDS:
+                    self._show(number)
         if self.quiet:
             return False
         self.quiet = set(self._running)
@@ -194,7 +201,11 @@ class ActorThreads:
     def _sent(self, group: int) -> SentUnrolls:
         """The way of a group's unrolls to the learner."""
         endpoints = replace(self._endpoints, alive=partial(self._show, group))
-        return SentUnrolls(lambda: endpoints.connect("sample", group), endpoints.go_on)
+        return SentUnrolls(
+            lambda: endpoints.connect("sample", group),
+            endpoints.go_on,
+            lessons=1 + len(endpoints.experiment.curriculum),
+        )
 
     def _group(self, numbers: range, pool: Pool) -> Group:
         """A group, with each node that is elsewhere at the end of a stream."""

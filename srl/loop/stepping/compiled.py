@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -163,7 +164,7 @@ class CompiledGroup(Group):
         program = self._programs.get(kind, lambda: self._compiled(interact, length, operands))
         before = time.perf_counter()
         self._alive()
-        self.doing = "step"
+        self.lesson_since, self.doing = -math.inf, "step"
         with environments.errors():
             environments.now, unroll = program(*operands)
             unroll = jax.tree.map(np.asarray, unroll)

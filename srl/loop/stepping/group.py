@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -98,6 +99,8 @@ class Group:
         self.pool, self._alive = pool, alive
         self.doing = ""
         """The present task of its environments: "reset", "step", or nothing."""
+        self.lesson_since = -math.inf
+        """The begin of a lesson until its first step, by `time.monotonic`; else -inf."""
         self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         self._acting, self._unrolls = acting, unrolls
         self._oldest = (0, 0)  # the oldest version that may act
@@ -159,6 +162,7 @@ class Group:
         before = time.perf_counter()
         self._next = self._next or self._unrolls.next(self)
         if self._next.lesson != self.pool.lesson:
+            self.lesson_since = time.monotonic()
             self._enter(self._next.lesson)
         self._begin(self._next.oldest_version)
         self._seconds["send wait"] += time.perf_counter() - before
@@ -189,7 +193,7 @@ class Group:
         row = self._rows[(self._t + 1) % len(self._rows)]
         action = self._env_action(action)
         self._alive()
-        self.doing = "step"
+        self.lesson_since, self.doing = -math.inf, "step"
         self.pool.step(action, row)
         self.doing = ""
         if self._writer is None:  # the worker that collects may ask for the state at any step

@@ -183,7 +183,7 @@ class RemoteEnvironments:
         if self._prefetched is not None and self._prefetched.number == number:
             prefetched, self._prefetched = self._prefetched, None
             return prefetched
-        return Gathered(batch, number=number)
+        return Gathered(batch, number=number, lessons=self.sink.lessons(number))
 
     def learned(self, batch: Gathered) -> None:
         """Counts a version, and the batch's unrolls as learned from if they were not yet."""
@@ -219,7 +219,8 @@ class RemoteEnvironments:
             batch = self.sink.gather(following, _PREFETCH_SECONDS)
             if batch is not None:
                 unroll = self._learner.prepared(batch)
-                self._prefetched = Gathered(batch, unroll, number=following)
+                lessons = self.sink.lessons(following)
+                self._prefetched = Gathered(batch, unroll, number=following, lessons=lessons)
 
     def _publish(self) -> None:
         learner = self._learner

@@ -55,19 +55,22 @@ class OwnUnrolls:
 class SentUnrolls:
     """Unrolls that go to a learner elsewhere, through a sample stream."""
 
-    def __init__(self, connect: Callable[[], Connection], alive: Callable[[], None]) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection], alive: Callable[[], None], *, lessons: int = 1
+    ) -> None:
         """Opens the stream.
 
         Args:
             connect: Gives a connection to the group's learner; called again when that has gone.
             alive: Called now and then while there is nothing to do but wait; may raise Stopped.
+            lessons: Their number in the experiment's curriculum.
         """
-        self._connect, self._alive = connect, alive
+        self._connect, self._alive, self._lessons = connect, alive, lessons
         self._open()
 
     def _open(self) -> None:
         self._rows: dict[int, Rows] = {}  # over the columns that the source gives, by their id
-        begin = partial(SampleSource, alive=self._alive)
+        begin = partial(SampleSource, alive=self._alive, lessons=self._lessons)
         _, self.source = opened(self._connect, begin)
 
     @property
@@ -78,6 +81,11 @@ class SentUnrolls:
     def fileno(self) -> int:
         """A descriptor that is readable when a ticket may have come."""
         return self.source.fileno()
+
+    @property
+    def asked(self) -> bool:
+        """True while a ticket that was asked for has not come."""
+        return self.source.asked
 
     def poll(self, state: Callable[[], Tree], seconds: float) -> Grant | None:
         """A ticket; None after so many seconds without one, or earlier.

@@ -212,8 +212,14 @@ class NativePool(Pool):
         return called.handle, called.any_token
 
     def xla_token(self) -> int:
-        """The token of the last call from a program; any thread may ask, also meanwhile."""
-        return self._call(lambda: self._pool.callable()).last_token
+        """The token of the last call from a program; any thread may ask, also meanwhile.
+
+        0 where the pool is closed, which another thread may not know yet.
+        """
+        pool = self._pool
+        if isinstance(pool, _Closed):
+            return 0
+        return self._call(lambda: pool.callable()).last_token
 
     def save(self) -> bytes:
         """Gives the whole state, to be restored into a pool of the same kind and size."""

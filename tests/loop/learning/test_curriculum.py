@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from small_runs import CARTPOLE, assert_same, resolved, train
 
 from srl import Evaluation, Experiment, Lesson, Mixture, PlanError, UserError
@@ -92,6 +94,59 @@ def test_a_lesson_is_a_text_on_the_command_line(tmp_path):
     assert made_from(recorded, Experiment).curriculum == experiment.curriculum
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(
+    st.dictionaries(st.text(), JSON, max_size=3),
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=2),
+    st.integers(1, 100_000),
+)
+@example({"size": [4, 5], "text": "a, b until c", "half-cheetah.env.x": "8"}, [0.5], 100)
+@example({}, [1.0], 7)
+def test_the_text_of_a_lesson_is_read_as_an_equal_one(options, bounds, episodes):
+    until = " and ".join(f"episode_return/a-b > {bound}" for bound in bounds)
+    lesson = Lesson(options, until, episodes)
+    assert Lesson.read(str(lesson)) == lesson
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("max-steps=4, map=mountains until updates > 1", {"max_steps": 4, "map": "mountains"}),
+        ("on=True, model=3d , x=1e3 until updates > 1", {"on": True, "model": "3d", "x": 1e3}),
+        ("size=[4, 5] until updates > 1", {"size": [4, 5]}),
+        ("until updates > 1", {}),
+    ],
+)
+def test_values_that_are_no_json_are_texts(text, options):
+    assert Lesson.read(text) == Lesson(options, "updates > 1")
+    longer = Lesson(options, "updates > 1", episodes=20)
+    assert Lesson.read(f"{text} over 20 episodes") == longer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "length=4",
+        "length until updates > 1",
+        "length=4 until",
+        "length=4 until updates > nan",
+        "length=4 until updates > 1e999",
+        "length=4 until updates > 1 over 0 episodes",
+        "length=4 until updates > 1 over many episodes",
+        "length=[4 until updates",
+    ],
+)
+def test_a_text_that_is_no_lesson_is_refused(text):
+    with pytest.raises(ValueError, match="length"):
+        Lesson.read(text)
+
+
 def mixture(**settings):
     tasks = Mixture({"cart": "native:CartPole-v1", "maze": NamedEnv("jax:srl.envs.t_maze:TMaze")})
     return replace(CARTPOLE, env=tasks, **settings)
@@ -109,6 +164,11 @@ def test_lessons_name_the_options_of_a_mixtures_tasks():
     [
         ({"curriculum": ("x",)}, UserError, "curriculum is ('x',); expected lessons"),
         ({"curriculum": (Lesson({}, "return"),)}, UserError, "curriculum[0].until is 'return'"),
+        (
+            {"curriculum": (Lesson({}, "episode_return >= nan"),)},
+            UserError,
+            "expected conditions with finite bounds",
+        ),
         ({"curriculum": (Lesson({}, "updates > 1", 0),)}, UserError, "curriculum[0].episodes is 0"),
         (
             {"curriculum": LESSONS, "plan": "central"},

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_parts import SECONDS, SPECS, TINY, empty_batches
+from tiny_parts import ENVS, SECONDS, SPECS, TINY, empty_batches
 
+from srl import Lesson
 from srl.core.errors import RunError
 from srl.loop.acting.parameters import Published
 from srl.loop.binding import bind_policy_set
+from srl.loop.learning.curriculum import Curriculum
 from srl.loop.learning.progress import Progress
 from srl.loop.projection import Gathered
 from srl.pools.timestep_arrays import empty_timestep
@@ -57,6 +59,23 @@ def test_steps_are_those_of_all_replicas_and_of_each_repeated_action(repeat, rep
 def test_the_first_row_of_a_batch_was_counted_with_the_one_before(progress, policy_set):
     progress.count_batch(gathered(policy_set, acted=[0, 0]))
     assert progress.env_steps == LENGTH * TINY.num_envs
+
+
+def test_episodes_of_unrolls_of_an_earlier_lesson_pass_no_later_one(progress, policy_set):
+    """With `max_staleness`, unrolls begun before a lesson are learned from after its begin."""
+    lessons = [Lesson({}, "episode_length >= 0", episodes=1)] * 3
+    progress.curriculum = Curriculum(lessons, progress.episodes.report())
+    for of_groups, lesson in (((0, 0), 1), ((0, 0), 1), ((0, 1), 2)):
+        batch = gathered(policy_set, acted=[0, 0])
+        batch.batch.timesteps.terminated[1] = True
+        batch.batch.timesteps.episode_length[1] = 5 * (1 + np.repeat(of_groups, ENVS))
+        batch.lessons = np.array(of_groups)
+        progress.count_batch(batch)
+        before = progress.episodes.report()
+        progress.end_pass()
+        assert progress.lesson == lesson
+    assert (before["episodes"], before["episode_length"]) == (2 * ENVS + ENVS, 10)
+    assert progress.env_steps == 3 * LENGTH * TINY.num_envs
 
 
 def test_staleness_is_the_age_of_the_oldest_that_acted_but_for_the_loops_own_lag(

@@ -8,11 +8,13 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from tiny_parts import ENVS, SECONDS, SPECS, TINY, Ends, by_threads, wait_until, with_program
 
-from srl import make_pool
+from srl import Lesson, make_pool
 from srl.core.errors import RunError
 from srl.loop.learning.learner import Learner
+from srl.loop.stepping import actors
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.threads import ThreadEnvironments
+from srl.pools.lessons import LessonPool
 
 
 class Falls(CartPoleEnv):
@@ -98,6 +100,39 @@ def test_a_group_that_hangs_is_known_and_no_progress_is_shown_whatever_others_do
     gate.set()
     wait_until(actors.all_progressed)
     actors.check()
+
+
+def test_groups_may_take_as_long_to_begin_a_lesson_as_a_worker_to_start(
+    learner, act, gate, monkeypatch
+):
+    lesson, begun = Lesson({}, "updates > 1"), []
+
+    def make(num_envs):
+        if num_envs > 1:  # one is made to check the lesson
+            begun.append(num_envs)
+            assert gate.wait(SECONDS)
+        return make_pool(TINY.env, num_envs)
+
+    ends = Ends(replace(TINY, curriculum=(lesson,)), learner, act)
+    ends.environments.latest()
+    ends.sink.lesson = 1
+    pools = [LessonPool([lambda n: make_pool(TINY.env, n), make], ENVS) for _ in range(2)]
+    endpoints, newest = ends.endpoints("actors", 0), ends.published.newest
+    threads = ActorThreads(endpoints, pools, learner.policy_set, newest)
+    threads.start()
+    try:
+        wait_until(lambda: len(begun) == 2)
+        assert [threads.all_progressed() for _ in range(3)] == [True] * 3
+        monkeypatch.setattr(actors, "BEGIN_SECONDS", 0.0)
+        assert not threads.all_progressed()
+        gate.set()
+        wait_until(threads.all_progressed)
+        threads.check()
+    finally:
+        gate.set()
+        ends.stopping.set()
+        threads.close()
+        ends.close()
 
 
 def test_the_environments_that_hang_are_named(learner, gate):

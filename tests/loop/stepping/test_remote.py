@@ -181,6 +181,17 @@ def test_each_gather_gives_the_batch_of_its_unroll_also_where_another_was_prefet
     assert end.learner.progress.env_steps == passes * 2 * 4 * TINY.num_envs
 
 
+def test_a_batch_comes_with_the_lessons_of_its_unrolls(ends):
+    end = ends(FORWARD, max_staleness=1)
+    for lesson in (0, 1):
+        end.sink.lesson = lesson
+        for group in end.sink.groups:
+            end.sink.deliver(group, end.sink.take(group).ticket)
+    assert end.environments.gather(0).lessons.tolist() == [0, 0]
+    end.environments._prefetch(lambda: False)
+    assert end.environments._prefetched.lessons.tolist() == [1, 1]
+
+
 def test_states_asked_for_in_the_midst_of_an_unroll_are_those_at_its_end(ends):
     end = ends()
     groups = [Running(end, number, held_at=2) for number in range(2)]

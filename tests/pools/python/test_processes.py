@@ -16,7 +16,6 @@ from gymnasium import spaces
 from peculiar_envs import FINE, Peculiar, act, processes
 
 from srl import RunError, UserError, make_pool
-from srl.extras.bench.idle import Idle
 
 SPACES = {
     "box": spaces.Box(-1, 1, (3,), np.float32),
@@ -206,23 +205,34 @@ def test_a_batch_holds_those_that_were_ready_first(pools, tmp_path):
         os.close(gate)
 
 
-class Late(Idle):
-    """A step with the action 1 takes 50 ms."""
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_step_measures_how_long_its_workers_wait_for_the_slowest(pools, tmp_path, workers):
+    gates = opened(tmp_path, 4)
+    for gate in gates[:3]:
+        os.write(gate, b".")
+    pool = pools(4, env=partial(peculiar.Gated, str(tmp_path)), workers=workers)
+    pool.reset(seed=0)
+    others = [(handle, handle.stepped) for handle in pool._handles[:-1]]
 
-    def step(self, action):
-        time.sleep(0.05 * action)
-        return super().step(action)
+    def open_last():
+        """Lets the last environment go on once all other workers are known to be done."""
+        deadline = time.monotonic() + 60
+        while any(handle.stepped == before for handle, before in others):
+            if time.monotonic() > deadline:
+                break
+            threading.Event().wait(0.001)
+        os.write(gates[3], b".")
 
-
-def test_a_step_measures_how_long_its_workers_wait_for_the_slowest(pools):
-    for workers in (1, 4):
-        pool = pools(4, env=Late, workers=workers)
-        pool.reset(seed=0)
-        begin = time.monotonic()
-        pool.step(np.array([0, 0, 0, 1]))
-        elapsed = time.monotonic() - begin
-        # A mean of four that is furthest from the last one if three end at once.
-        assert pool.skew == 0 if workers == 1 else 0 < pool.skew <= 0.75 * elapsed
+    opening = threading.Thread(target=open_last)
+    opening.start()
+    begin = time.monotonic()
+    act(pool)
+    elapsed = time.monotonic() - begin
+    opening.join()
+    # A mean of four that is furthest from the last one if three end at once.
+    assert pool.skew == 0 if workers == 1 else 0 < pool.skew <= 0.75 * elapsed
+    for gate in gates:
+        os.close(gate)
 
 
 # ---- what the workers make ----
