@@ -11,6 +11,7 @@ import pytest
 from srl import Experiment, make_pool
 from srl.envs.hide_and_seek.config import HideAndSeek
 from srl.extras.bench.actions import random_actions
+from srl.loop.garbage import return_freed_memory
 from srl.loop.training import local_training
 
 TEN_MILLION = 10_000_000
@@ -20,6 +21,7 @@ MEGABYTE = 1024
 def resident():
     """This process's memory, in kB."""
     gc.collect()
+    return_freed_memory()
     return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 

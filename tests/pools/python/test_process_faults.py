@@ -36,6 +36,7 @@ from peculiar_envs import (
 )
 
 from srl import RunError, UserError, make_pool
+from srl.loop.garbage import return_freed_memory
 from srl.system.open_files import _BASE
 
 
@@ -488,6 +489,7 @@ def test_memory_stays_as_it_is(pools, steps):
             if k % 10 == 0:
                 pool.step(np.full(8, FINE), into=pool.rows(3)[2])
         gc.collect()
+        return_freed_memory()
         return [resident(pid) for pid in pids]
 
     before = go(500)

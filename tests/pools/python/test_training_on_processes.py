@@ -82,7 +82,8 @@ def test_srl_run_reaches_its_budget_with_an_environment_that_crashes(tmp_path):
     assert main([*words, "--run-dir", str(tmp_path / "run")]) == 0
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["env_steps"] == 320
-    assert 0 < json.loads(lines[-1])["time/trainer/skew"] < 1
+    waits = [json.loads(line)["time/trainer/skew"] for line in lines]
+    assert 0 < max(waits) < 1
     log = (tmp_path / "run" / "logs" / "trainer.log").read_text()
     assert "was killed by SIGSEGV" in log
     assert "string_at" in log

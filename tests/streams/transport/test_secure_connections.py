@@ -11,6 +11,7 @@ import pytest
 import zmq
 
 from srl.core.errors import UserError
+from srl.loop.garbage import return_freed_memory
 from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import encode
@@ -173,6 +174,8 @@ def flood(listener, number, first=b""):
 
 
 def resident_mb():
+    """Memory in use: what was freed before may be taken again."""
+    return_freed_memory()
     with open("/proc/self/smaps_rollup") as rollup:
         return int(rollup.read().split("Rss:")[1].split()[0]) / 1024
 
