@@ -86,7 +86,7 @@ def moments(x: Array, mask: Array, center: Array) -> Moments:
 
 def spread(sums: Moments) -> tuple[Array, Array]:
     """Gives the mean's distance from the centre, and the variance; 0 of no rows."""
-    count = jnp.maximum(sums.count, 1.0)
+    count = jnp.maximum(_along(sums.count, sums.total), 1.0)
     mean = sums.total / count
     between = sums.between / count
     beyond = between - jnp.square(mean)
@@ -104,10 +104,15 @@ def merge(statistics: Statistics, sums: Moments) -> Statistics:
     """
     delta, variance = spread(sums)
     total = statistics.count + sums.count
-    share = sums.count / jnp.maximum(total, 1.0)
+    share = _along(sums.count / jnp.maximum(total, 1.0), delta)
     within = (1 - share) * statistics.variance + share * variance
     between = share * (1 - share) * jnp.square(delta)
     return Statistics(total, statistics.mean + share * delta, within + between)
+
+
+def _along(count: Array, x: Array) -> Array:
+    """Gives counts by task, [tasks], with the axes of what was counted; one count, [], as it is."""
+    return count.reshape(-1, *[1] * (x.ndim - 1)) if count.ndim else count
 
 
 def standardize(statistics: Statistics, x: Array, floor: float = 0.0) -> Array:
@@ -165,16 +170,6 @@ def task_moments(x: Array, mask: Array, center: Array, task: Array | None) -> Mo
         return moments(x, mask & own.reshape(*own.shape, *[1] * (mask.ndim - own.ndim)), center)
 
     return jax.vmap(of)(jnp.arange(len(center)), center)
-
-
-def task_merge(statistics: Statistics, sums: Moments) -> Statistics:
-    """Gives what `merge` does, for statistics of one task or by task."""
-    return jax.vmap(merge)(statistics, sums) if statistics.count.ndim else merge(statistics, sums)
-
-
-def task_spread(sums: Moments) -> tuple[Array, Array]:
-    """Gives what `spread` does, for sums of one task or by task."""
-    return jax.vmap(spread)(sums) if sums.count.ndim else spread(sums)
 
 
 @dataclass(frozen=True)
@@ -242,7 +237,7 @@ class ObservationNormalizer:
         self, statistics: dict[str, Statistics], sums: dict[str, Moments]
     ) -> dict[str, Statistics]:
         """Adds what was measured of them to the statistics."""
-        return {name: task_merge(old, sums[name]) for name, old in statistics.items()}
+        return {name: merge(old, sums[name]) for name, old in statistics.items()}
 
     def seen(
         self, statistics: dict[str, Statistics], unroll: Unroll, total: Callable[[Tree], Tree]

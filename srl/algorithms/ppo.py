@@ -26,12 +26,12 @@ from srl.algorithms.minibatches import (
 from srl.algorithms.mirror import Mirror
 from srl.algorithms.normalization import (
     Statistics,
+    merge,
     no_statistics,
     of_task,
+    spread,
     standardize,
-    task_merge,
     task_moments,
-    task_spread,
     unstandardize,
 )
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
@@ -276,11 +276,11 @@ class PPOInstance(ImitatingInstance):
                 "errors": task_moments(correction, valid, zero, task),
             }
         )
-        values = task_merge(state.values, sums["values"])
+        values = merge(state.values, sums["values"])
         if self.config.normalize_values:
             target = standardize(of_task(values, task), target)
         if self.config.normalize_advantages:
-            mean, variance = of_task(task_spread(sums["advantages"]), task)
+            mean, variance = of_task(spread(sums["advantages"]), task)
             advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
 
         samples = Samples(
@@ -292,7 +292,7 @@ class PPOInstance(ImitatingInstance):
             valid=valid,
             advice=zero_unless(valid, unroll.advice),
         )
-        errors, variance = (task_spread(sums[name])[1] for name in ("errors", "values"))
+        errors, variance = (spread(sums[name])[1] for name in ("errors", "values"))
         unexplained = errors / jnp.maximum(variance, 1e-8)
         results = BatchResults(
             observations=self.normalizer.update(state.observations, sums["observations"]),

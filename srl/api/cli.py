@@ -15,13 +15,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srl.core.console.arguments import Arguments, table
 from srl.core.errors import RunError, UserError, explained
 from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.system.lasting_output import lasting_output
 from srl.system.xla_log import quiet_xla
+
+if TYPE_CHECKING:
+    from srl.config.experiment import Resolved
 
 EXTRAS = Path(__file__).parents[1] / "extras"
 
@@ -174,7 +177,7 @@ def run(argv: list[str]) -> int:
         with make_group(experiment, 1) as pool:  # or impossible options would pass
             PolicySet.of_experiment(experiment, pool.specs)
         _print(json.dumps(config_values(experiment), indent=2))
-        return _compile(target, overrides, parser.flags) if options.compile else 0
+        return _compile(resolved, parser.flags) if options.compile else 0
     from srl.launch.local import train
     from srl.launch.start import begin
 
@@ -182,7 +185,7 @@ def run(argv: list[str]) -> int:
     return train(resolved.experiment, folder)
 
 
-def _compile(target: str, overrides: Sequence[str], flags: Sequence[str]) -> int:
+def _compile(resolved: Resolved, flags: Sequence[str]) -> int:
     """Trains for an update in a folder that is thrown away: every process fills the cache.
 
     Evaluation and the later lessons of a curriculum compile their programs when they begin.
@@ -192,13 +195,13 @@ def _compile(target: str, overrides: Sequence[str], flags: Sequence[str]) -> int
     from srl.launch.local import train
     from srl.launch.start import begin
 
-    kept = without(overrides, "--env-steps", "--updates", "--pause-at")
+    kept = without(resolved.overrides, "--env-steps", "--updates", "--pause-at")
     brief = [*kept, "--updates", "1", "--trackers", "none"]
-    if load_experiment(target, brief, flags=flags).experiment.evaluation is not None:
+    if resolved.experiment.evaluation is not None:
         brief += ["--evaluation.episodes", "1"]
     with TemporaryDirectory(prefix="srl-compile-") as folder:
         _print("compiling ...")
-        resolved = load_experiment(target, brief, flags=flags)
+        resolved = load_experiment(resolved.target, brief, flags=flags)
         run, resolved = begin(resolved, Path(folder) / "run", lambda text: None)
         began, code = time.monotonic(), train(resolved.experiment.without_hooks, run, quiet=True)
     if code == 0:

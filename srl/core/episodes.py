@@ -92,7 +92,7 @@ class TaskWindows:
     """The last episodes of each task of a mixture, as `EpisodeWindow` has those of one."""
 
     def __init__(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
-        self._task_of = np.array(specs.task_of)
+        self._task_of = specs.task_of
         self._windows = {
             (k, specs.tasks[k]): EpisodeWindow(specs, policies)
             for k in dict.fromkeys(specs.task_of)
@@ -101,7 +101,7 @@ class TaskWindows:
     def add(self, timesteps: Timestep, envs: np.ndarray | None = None) -> None:
         """Takes in the episodes that end in timesteps [T, ...]; see `EpisodeWindow`."""
         count = timesteps.episode_length.shape[1]
-        tasks = self._task_of[np.arange(count) % len(self._task_of)]
+        tasks = np.resize(self._task_of, count)
         for (number, _), window in self._windows.items():
             window.add(timesteps, tasks == number if envs is None else envs & (tasks == number))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from srl.core.errors import UserError
 from srl.pools.pool import Pool, as_array
-from srl.pools.timestep_arrays import Row, Rows
+from srl.pools.timestep_arrays import Rows
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -120,7 +120,3 @@ class ExclusivePool(Pool):
     @abstractmethod
     def _end(self) -> None:
         """Frees what the pool holds."""
-
-    def _adopt(self, row: Row) -> Row:
-        row.owner = self._token
-        return row

@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.core.errors import UserError
 from srl.core.types import Timestep, Tree
-from srl.pools.pool import Pool, checked_seed, seed_offset
+from srl.pools.pool import Pool, checked_seed, longest_episode, seed_offset
 from srl.pools.timestep_arrays import Row
 
 _STATE = struct.Struct("<IQ")  # the lesson, and the seed
@@ -39,17 +39,16 @@ class LessonPool(Pool):
         self._pool = makers[0](num_envs)
         self.num_envs, self.batch_size = num_envs, num_envs
         self.saves_exactly = self._pool.saves_exactly
-        limits = [self._pool.specs.max_episode_steps]
+        specs = [self._pool.specs]
         try:
             for number, make in enumerate(makers[1:], 2):
                 with make(1) as one:
                     self._expect_alike(one, number)
-                    limits.append(one.specs.max_episode_steps)
+                    specs.append(one.specs)
         except BaseException:
             self._pool.close()
             raise
-        longest = None if None in limits else max(filter(None, limits))
-        self.specs = replace(self._pool.specs, max_episode_steps=longest)
+        self.specs = replace(self._pool.specs, max_episode_steps=longest_episode(specs))
 
     def _expect_alike(self, other: Pool, number: int) -> None:
         for part in ("observation", "action", "agents", "statistics"):
@@ -134,10 +133,6 @@ class LessonPool(Pool):
     def close(self) -> None:
         """Ends the environments."""
         self._pool.close()
-
-    def _adopt(self, row: Row) -> Row:
-        row.owner = self._token
-        return row
 
     def _own(self, row: Row | None) -> Row | None:
         """The row as the present pool has it, over the same memory."""

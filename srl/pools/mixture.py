@@ -24,7 +24,7 @@ from srl.core.spaces import bounded, corner, joined_space, space_tree
 from srl.core.tree import copy_tree, map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.config import EnvConfig, NamedEnv, with_options
-from srl.pools.pool import Pool, as_actions, checked_seed, seed_offset
+from srl.pools.pool import Pool, as_actions, checked_seed, longest_episode, seed_offset
 from srl.pools.python.padding import common_space
 from srl.pools.python.python_pool import copy_rows, slots_of
 from srl.pools.python.simulator import narrow_action, observed_space
@@ -173,8 +173,7 @@ class MixturePool(Pool):
             UserError: If spaces are of different kinds.
         """
         self.num_envs = self.batch_size = num_envs
-        names, task_of = list(mixture.tasks), np.array(mixture.task_of)
-        tasks = task_of[np.arange(num_envs) % len(task_of)]
+        names, tasks = list(mixture.tasks), np.resize(mixture.task_of, num_envs)
         self._all = [_Part(pool, k, np.flatnonzero(tasks == k)) for k, pool in enumerate(pools)]
         self._parts = [part for part in self._all if len(part.envs)]
         self._token, first = object(), pools[0].specs
@@ -186,13 +185,12 @@ class MixturePool(Pool):
                     "the same agents"
                 )
         self._layout = layout = _Layout.of(dict(zip(names, self._all, strict=True)))
-        limits = [pool.specs.max_episode_steps for pool in pools]
         self.specs = Specs(
             observation=layout.observation,
             action=layout.action,
             agents=first.agents,
             statistics=tuple(dict.fromkeys(n for p in pools for n in p.specs.statistics)),
-            max_episode_steps=None if None in limits else max(filter(None, limits)),
+            max_episode_steps=longest_episode(pool.specs for pool in pools),
             tasks=tuple(names),
             task_of=mixture.task_of,
         )
@@ -277,10 +275,6 @@ class MixturePool(Pool):
         """Closes the pools."""
         for part in self._all:
             part.pool.close()
-
-    def _adopt(self, row: Row) -> Row:
-        row.owner = self._token
-        return row
 
     def _given(self, into: Row | None, ids: np.ndarray | None) -> Timestep:
         """The present timesteps of all tasks, in the row if there is one, there only of `ids`."""
@@ -449,14 +443,13 @@ def make(source: str, num_envs: int, options: dict[str, Any], **given: Any) -> M
 
     mixture = mixture_of(NamedEnv(source, options))
     assert mixture is not None
-    task_of = np.array(mixture.task_of)
-    tasks = task_of[np.arange(num_envs) % len(task_of)]
+    counts = np.bincount(np.resize(mixture.task_of, num_envs), minlength=len(mixture.tasks))
     pools: list[Pool] = []
     try:
-        for k, env in enumerate(mixture.tasks.values()):
+        for env, count in zip(mixture.tasks.values(), counts.tolist(), strict=True):
             takes = backend_of(env).takes
             own = {name: value for name, value in given.items() if name in takes}
-            pools.append(make_pool(env, max(1, int(np.count_nonzero(tasks == k))), **own))
+            pools.append(make_pool(env, max(1, count), **own))
         return MixturePool(mixture, pools, num_envs)
     except BaseException:
         for pool in pools:

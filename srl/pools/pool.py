@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -131,6 +131,7 @@ class Pool(ABC):
 
     def _adopt(self, row: Row) -> Row:
         """Prepares a row for `into`."""
+        row.owner = self._token
         return row
 
     def _check_row(self, into: Row | None) -> None:
@@ -176,6 +177,12 @@ class Pool(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def longest_episode(specs: Iterable[Specs]) -> int | None:
+    """Gives the most steps of an episode among several; None if one has no limit."""
+    limits = [each.max_episode_steps for each in specs]
+    return None if None in limits else max(filter(None, limits))
 
 
 def checked_seed(seed: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from srl.loop.binding import bind_policy_set
 from srl.loop.devices import expect_devices
+from srl.loop.garbage import return_freed_memory
 from srl.loop.stage import Stage
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import make_pools
@@ -24,6 +25,11 @@ def run_actor(context: WorkerContext) -> None:
         act_in_calling_thread()
     policy_set = bind_policy_set(endpoints.experiment, pools[0].specs)
     newest = None
+
+    def begin() -> None:
+        return_freed_memory()
+        context.stage(Stage.STEPPING)
+
     try:
         if acts:
             from srl.loop.acting.parameters import received_policies
@@ -34,10 +40,7 @@ def run_actor(context: WorkerContext) -> None:
         groups = ActorThreads(endpoints, pools, policy_set, newest)
 
         groups.start()
-        groups.wait(
-            lambda: context.progress(env_steps=groups.env_steps),
-            lambda: context.stage(Stage.STEPPING),
-        )
+        groups.wait(lambda: context.progress(env_steps=groups.env_steps), begin)
         groups.close()
     except Stopped:
         return

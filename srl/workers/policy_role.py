@@ -8,6 +8,7 @@ from srl.loop.acting.parameters import received_policies
 from srl.loop.acting.policy_server import batch_envs, serve_policies
 from srl.loop.binding import bind_policy_set
 from srl.loop.devices import expect_devices
+from srl.loop.garbage import return_freed_memory
 from srl.loop.stage import Stage
 from srl.loop.xla_threads import act_in_calling_thread, choose_for_acting
 from srl.streams.group_state import Stopped
@@ -40,6 +41,7 @@ def run_policy(context: WorkerContext) -> None:
             groups = endpoints.share("collect", endpoints.replica)
             sink = SampleForwarder(groups, partial(endpoints.connect, "sample"), endpoints.go_on)
         server = serve_policies(endpoints, policy_set, received, requests, sink)
+        return_freed_memory()
         context.stage(Stage.STEPPING)
         server.serve(stopped)
         received.close()

@@ -12,7 +12,6 @@ from srl.config.experiment import Experiment
 from srl.core.errors import RunError
 from srl.core.types import Specs
 from srl.loop.busy_time import SecondsByKind
-from srl.loop.garbage import return_freed_memory
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stage import Stage
 from srl.loop.wiring import Addresses, Endpoints
@@ -104,8 +103,6 @@ class WorkerContext:
 
     def stage(self, stage: Stage) -> None:
         """Reports in which stage the worker is; from STEPPING on it is watched for hanging."""
-        if stage is Stage.STEPPING:
-            return_freed_memory()
         self._control.main_loop.enter(stage)
 
     def on_seconds(self, add: Callable[[SecondsByKind], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from srl.dataflow.trace import Value
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.busy_time import ACTIVITIES
 from srl.loop.policy_set import PolicySet
+from srl.loop.stepping.group import group_state
 from srl.loop.stepping.unrolls import SentUnrolls
 from srl.pools.python.python_pool import PythonPool, part_of, rows_of
 from srl.streams.batch import UnrollWriter
@@ -207,11 +208,7 @@ class AsynchronousGroup:
             self._idle.remove(env)
             self._ready.append(env)
 
-    def _state(self, env: int) -> dict[str, Any]:
+    def _state(self, env: int) -> dict[str, Tree]:
         """An environment's state between two unrolls; its pool has none to save."""
-        return {
-            "pool": np.zeros(0, np.uint8),
-            "timestep": map_tree(np.copy, self._members[env].timestep._asdict()),
-            "memory": map_tree(lambda x: x[env].copy(), self._memory),
-            "clock": np.array(self._members[env].clock, np.int64),
-        }
+        memory, member = map_tree(lambda x: x[env], self._memory), self._members[env]
+        return group_state(self._pool, member.timestep, memory, member.clock)

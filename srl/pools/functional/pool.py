@@ -134,10 +134,6 @@ class FunctionalPool(Pool):
         """Lets go of the environments' state."""
         self._maybe_state = None
 
-    def _adopt(self, row: Row) -> Row:
-        row.owner = self._token
-        return row
-
     def _run(self, call: Any, *operands: Any) -> Any:
         try:
             return call(*operands)

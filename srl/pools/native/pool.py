@@ -248,9 +248,8 @@ class NativePool(Pool):
         self._pool = _Closed()
 
     def _adopt(self, row: Row) -> Row:
-        row.owner = self._token
         row.core = self._view(row.timestep)
-        return row
+        return super()._adopt(row)
 
     def _core_of(self, into: Row | None) -> Any:
         if into is None:
