@@ -13,9 +13,10 @@ run: $(VENV)/installed  ## train hide-and-seek on this machine
 	$(BIN)/srl run experiments/hide_and_seek.py
 
 # A crash of a process of tests ends them: with another in its place, they would wait forever. A
-# test that hangs shows its threads and ends as a crash.
+# test that hangs shows its threads and ends as a crash. Hundreds of processes would compile the same
+# files where bytecode is not written.
 test: $(VENV)/installed-for-tests  ## every check but the slow ones
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder \
 	  --max-worker-restart 0 -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 QUICK := tests/test_imports.py tests/test_from_python.py tests/test_checkpoint.py tests/dataflow \

@@ -56,7 +56,7 @@ def newest_blocks(arrays, part):
     ("plan", "env", "algorithm"),
     [
         ("inline", "native:CartPole-v1", DQN),
-        ("inline", "native:Pendulum-v1", SAC),
+        pytest.param("inline", "native:Pendulum-v1", SAC, marks=pytest.mark.slow),
         pytest.param("replicated", "native:CartPole-v1", DQN, marks=pytest.mark.slow),
     ],
 )

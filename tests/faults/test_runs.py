@@ -117,7 +117,13 @@ def test_a_run_that_gives_up_an_actor_ends_with_a_checkpoint_of_its_last_update(
         assert f"goes on after update {run.updates}" in run.told
 
 
-@pytest.mark.parametrize(("slow", "wait"), [("policies-0", "inference"), ("learner-0", "send")])
+@pytest.mark.parametrize(
+    ("slow", "wait"),
+    [
+        pytest.param("policies-0", "inference", marks=pytest.mark.slow),
+        ("learner-0", "send"),
+    ],
+)
 def test_a_slow_worker_makes_the_others_wait_and_nothing_pile_up(tmp_path, slow, wait):
     words = ["--plan", "decoupled", "--plan.actors.replicas", 1, "--max-staleness", 2]
     words += ["--checkpoint-minutes", 0.001]  # whose threads begin with the first ones

@@ -17,7 +17,14 @@ from srl.system.child_process import child_command
 from srl.system.gpu_switches import CHOICES, gpu_choice
 
 
-@pytest.mark.parametrize("name", ["one", "all_devices", "fused_native", "fused_in_jax"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all_devices",
+        "fused_in_jax",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("one", "fused_native")),
+    ],
+)
 def test_an_update_leaves_everything_on_its_device_and_in_its_memory(name):
     environment = {
         **os.environ,
