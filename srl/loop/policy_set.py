@@ -312,7 +312,7 @@ class PolicySet:
                 decision = instance.act_greedy(policy, part, remembered[name])
             else:
                 drawing = self._part(own, (keys, numbers), axis=0)
-                decision = instance.act(policy, part, remembered[name], *drawing)
+                decision = self._act_of[name](policy, part, remembered[name], *drawing)
             following[name] = instance.memory_after(decision.memory, own_ended)
             decisions.append((own, decision))
         if self.opponents is not None:
@@ -436,14 +436,10 @@ class PolicySet:
             prepared[name] = state, batch
         return prepared
 
-    def totals(self, prepared: Mapping[str, tuple[Any, Any]]) -> dict[str, list[Tree]]:
-        """Takes one gradient step; gives the sums of each policy that replicas would add up."""
-        given: dict[str, list[Tree]] = {}
-        for name, instance in self.instances.items():
-            sums = given.setdefault(name, [])
-            total: Total = lambda x, sums=sums: sums.append(x) or x  # noqa: E731
-            instance.gradient_step(*prepared[name], jnp.int32(0), total)
-        return given
+    @cached_property
+    def _act_of(self) -> dict[str, Callable[..., Decision]]:
+        """`act` of each policy, traced once for the programs that call it."""
+        return {name: jax.jit(instance.act) for name, instance in self.instances.items()}
 
     @cached_property
     def env_action(self) -> Callable[[Tree], Tree]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from srl.algorithms.algorithm import Total
 from srl.config.experiment import Experiment
 from srl.core.lazy import jax, jnp
 from srl.core.types import Decision, Specs, Timestep, Tree, Unroll
@@ -48,7 +49,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         unroll = unrolls[lengths[0]]  # what else there is does not depend on the length
         own = unroll._replace(memory=policy_set.own(unroll.memory))
         replays = policy_set.empty_replays(own)
-        sums = policy_set.totals(policy_set.prepared(states, own))
+        sums = _sums_of_a_step(policy_set, policy_set.prepared(states, own))
         return {
             "decision": decision,
             "unrolls": unrolls,
@@ -69,6 +70,18 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         state_bytes=state_bytes,
         replay_bytes=replay_bytes,
     )
+
+
+def _sums_of_a_step(
+    policy_set: PolicySet, prepared: Mapping[str, tuple[Any, Any]]
+) -> dict[str, list[Tree]]:
+    """Takes one gradient step; gives the sums of each policy that replicas would add up."""
+    given: dict[str, list[Tree]] = {}
+    for name, instance in policy_set.instances.items():
+        sums = given.setdefault(name, [])
+        total: Total = lambda x, sums=sums: sums.append(x) or x  # noqa: E731
+        instance.gradient_step(*prepared[name], jnp.int32(0), total)
+    return given
 
 
 def repeated_unroll(

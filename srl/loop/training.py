@@ -12,12 +12,12 @@ from srl.config.experiment import Experiment
 from srl.config.fixed import Fixed
 from srl.core.errors import RunError
 from srl.core.types import Tree
+from srl.loop.binding import bind_policy_set
 from srl.loop.busy_time import SecondsByKind
 from srl.loop.garbage import no_garbage_collection, return_freed_memory
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.replay_files import Saved
 from srl.loop.learning.replicas import gathered
-from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Projection
 from srl.loop.stage import Stage
 from srl.loop.stepping.environments import Environments
@@ -89,13 +89,15 @@ class Training:
         """Makes the environments and the policies, compiles, and begins the first episodes."""
         experiment, environments = self.experiment, self.environments
         specs = environments.make()
-        PolicySet.of_experiment(experiment, specs)  # which refuses what does not suit it
+        policy_set = bind_policy_set(experiment, specs)
         self.on_stage(Stage.COMPILING)
         slots = environments.slots(specs)
         if environments.calls_one_program:
             num_envs = len(slots) // len(specs.agents)
-            choose_for_learning(experiment, specs, num_envs)
-        self.learner = learner = Learner(experiment, specs, environments.worker, slots)
+            choose_for_learning(experiment, policy_set, num_envs)
+        self.learner = learner = Learner(
+            experiment, specs, environments.worker, slots, policy_set=policy_set
+        )
         learner.neighbours = self.neighbours
         learner.prior_folder = None if self.folder is None else RunFolder(self.folder).prior
         if self.chooses_opponents:

@@ -12,7 +12,6 @@ from srl.core.spaces import space_tree
 from srl.core.tree import leaves_of
 from srl.core.types import Specs
 from srl.dataflow.plans import programs_need_cpu
-from srl.loop.binding import bind_policy_set
 from srl.loop.policy_set import PolicySet
 from srl.system.background.priority import keep_to_threads
 from srl.system.cores import cores_to_fill
@@ -25,18 +24,18 @@ SMALL_ACT = 5_000_000
 """The same of a call of `act`: a slot takes two operations a parameter of the policy."""
 
 
-def choose_for_learning(experiment: Experiment, specs: Specs, num_envs: int) -> None:
+def choose_for_learning(experiment: Experiment, policy_set: PolicySet, num_envs: int) -> None:
     """Gives XLA one thread if gradient steps are small; else all cores.
 
     For workers that call one program at a time. It has no effect where XLA has started already.
 
     Args:
         experiment: The experiment.
-        specs: Of its environments.
+        policy_set: Its policies.
         num_envs: Environments that the worker learns from.
     """
     if _may_choose(experiment):
-        policy_set, algorithm = bind_policy_set(experiment, specs), experiment.settled_algorithm
+        algorithm = experiment.settled_algorithm
         length = max(unrolled.length for unrolled in experiment.graph.unrolls)
 
         def samples(slots: int) -> int:

@@ -15,11 +15,9 @@ from srl.loop.xla_threads import choose_for_acting, choose_for_learning
 from srl.pools import make_pool
 
 experiment = load_experiment("native:CartPole-v1", sys.argv[2:]).experiment
-specs = make_pool(experiment.env, 1).specs
-if sys.argv[1] == "act":
-    choose_for_acting(experiment, bind_policy_set(experiment, specs), experiment.num_envs)
-else:
-    choose_for_learning(experiment, specs, experiment.num_envs)
+policy_set = bind_policy_set(experiment, make_pool(experiment.env, 1).specs)
+choose = choose_for_acting if sys.argv[1] == "act" else choose_for_learning
+choose(experiment, policy_set, experiment.num_envs)
 import jax
 jax.devices()
 names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]

@@ -66,8 +66,8 @@ def started(experiment: Experiment) -> tuple[Timestep, PolicySet, Any, Unroll]:
     step.
     """
     specs, timestep = first_timestep(experiment, experiment.num_envs)
-    choose_for_learning(experiment, specs, experiment.num_envs)
     policy_set = PolicySet.of_experiment(experiment, specs)
+    choose_for_learning(experiment, policy_set, experiment.num_envs)
     states = policy_set.init(jax.random.key(experiment.seed))
     unroll = jax.jit(partial(_repeated, policy_set, experiment))(states, timestep)
     return timestep, policy_set, states, unroll

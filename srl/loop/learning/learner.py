@@ -29,6 +29,7 @@ from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded, first_copy
 from srl.loop.opponents import Opponents, opponents
+from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
 from srl.record.block_files import Files
 from srl.streams.batch import Batch
@@ -53,6 +54,7 @@ class Learner:
         specs: Specs,
         worker: str = "trainer",
         slots: range | None = None,
+        policy_set: PolicySet | None = None,
     ) -> None:
         """Draws parameters.
 
@@ -61,9 +63,10 @@ class Learner:
             specs: Of its environments.
             worker: The kind of worker that this is in.
             slots: Those of this learner's batches, by their numbers in the run; all by default.
+            policy_set: The policies, where they have been bound; bound here by default.
         """
         self.experiment, self.worker = experiment, worker
-        self.policy_set = policy_set = bind_policy_set(experiment, specs)
+        self.policy_set = policy_set = policy_set or bind_policy_set(experiment, specs)
         self.progress = Progress(specs, policy_set.members, experiment.action_repeat)
         self.progress.busy[worker].begin(threads=1)
         if lessons := experiment.curriculum:

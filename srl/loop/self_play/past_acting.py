@@ -11,7 +11,7 @@ import numpy as np
 
 from srl.algorithms.algorithm import Instance
 from srl.algorithms.returns import where_rows
-from srl.core.lazy import jnp
+from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Decision, Policy, Tree
 from srl.loop.self_play.pairings import OpponentSlots, Pairings
 
@@ -50,6 +50,11 @@ class PastActing:
         """The slots of a period that each policy's past versions play."""
         slots = {name: self.pairings.opponent_slots(own) for name, own in self.members.items()}
         return {name: own for name, own in slots.items() if own.slots}
+
+    @cached_property
+    def _act_of(self) -> dict[str, Callable[..., Decision]]:
+        """`act` of each policy, traced once for both past versions."""
+        return {name: jax.jit(self.instances[name].act) for name in self._slots}
 
     def present_slots(self, members: tuple[int, ...]) -> tuple[int, ...]:
         """Gives the slots of a period that these agents' present policy plays."""
@@ -103,7 +108,7 @@ class PastActing:
                 memory["memory"][name], self._of_slots(own, replaced)
             )
             newer, older = (
-                instance.act(policies[name], observation, remembered, keys, numbers)
+                self._act_of[name](policies[name], observation, remembered, keys, numbers)
                 for policies in (past.newer, past.older)
             )
             decision = where_rows(self._of_slots(own, opponent == past.number), newer, older)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from srl.config.experiment import Experiment
 from srl.core.types import Specs
-from srl.loop.binding import bind_policy_set
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stepping.actors import ActorThreads
@@ -82,11 +81,10 @@ class ThreadEnvironments(RemoteEnvironments):
         self._addresses[self._endpoints.fragment_name] = [
             {stream: listener.address for stream, listener in self._listeners.items()}
         ]
-        policy_set = bind_policy_set(self.experiment, learner.policy_set.specs)
         for endpoints, pools in zip(self._actor_endpoints, self._pools, strict=True):
             endpoints.busy = learner.progress.busy[endpoints.fragment_name]
             newest = self.published.newest if endpoints.has("act") else None
-            self._workers.append(ActorThreads(endpoints, pools, policy_set, newest))
+            self._workers.append(ActorThreads(endpoints, pools, learner.policy_set, newest))
         return batches
 
     def _begin(self) -> None:
