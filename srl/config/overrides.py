@@ -23,6 +23,7 @@ from srl.dataflow.plan import Plan
 from srl.dataflow.plans import PLANS, resolve
 from srl.pools import NamedEnv
 from srl.pools.config import environment_options
+from srl.pools.mixture import Mixture
 from srl.pools.python.sources import option_types
 
 T = TypeVar("T")
@@ -255,6 +256,8 @@ def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str
     `srl check-env` reads it. Options that the experiment has stay unless another id is given.
     """
     env = getattr(value, "env", None)
+    if isinstance(env, Mixture):
+        return _choose_mixture(value, env, arguments)
     if not isinstance(env, str | NamedEnv):
         return value, list(arguments)
     name, options = (env, {}) if isinstance(env, str) else (env.id, env.options())
@@ -267,6 +270,17 @@ def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str
             settings.append(f"{flag}={text}")
     options |= environment_options(settings, _option_types(name) if settings else None)
     chosen = NamedEnv(name, options) if options else name
+    return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
+
+
+def _choose_mixture(value: T, env: Mixture, arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """Applies `--env.OPTION VALUE` as a mixture by its id takes it; its fields stay options."""
+    own = tuple(f"--env.{name}." for name, item in _items(env) if _is_nested(item))
+    given, others = split(
+        arguments, lambda flag: flag.startswith("--env.") and not flag.startswith(own)
+    )
+    options = environment_options([f"{flag}={text}" for flag, text in given])
+    chosen = env.with_options(options) if options else env
     return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
 
 

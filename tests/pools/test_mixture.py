@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from srl import Mixture, UserError, make_pool
+from srl.config.experiment import load_experiment
 from srl.core.tree import leaves_of
 from srl.pools import NamedEnv
 from srl.pools.lessons import LessonPool
@@ -145,6 +146,23 @@ def test_a_command_line_names_tasks_and_their_options():
         assert pool.reset(0).observation["task"].tolist() == [0, 0]
         first = pool.reset(0).observation["observation"]
         np.testing.assert_array_equal(first[0], first[1])  # nothing is drawn
+
+
+def test_a_command_line_changes_the_mixture_of_a_file(tmp_path):
+    file = tmp_path / "bodies.py"
+    file.write_text(
+        "from srl import Experiment, Mixture\n"
+        "env = Mixture({'run': 'native:HalfCheetah-v5', 'hop': 'native:Hopper-v5'})\n"
+        "experiment = Experiment(name='bodies', env=env, num_envs=6)\n"
+    )
+    words = ["--env.shares", "2,1", "--env.run.reset-noise-scale", "0.2"]
+    words += ["--env.tasks.hop", "native:Walker2d-v5"]
+    mixture = load_experiment(str(file), words).experiment.env
+    assert mixture.task_of == (0, 0, 1)
+    run = NamedEnv("native:HalfCheetah-v5", {"reset_noise_scale": 0.2})
+    assert mixture.tasks == {"run": run, "hop": "native:Walker2d-v5"}
+    with pytest.raises(UserError, match=r"an option is 'jump\.x'; expected TASK\.OPTION"):
+        load_experiment(str(file), ["--env.jump.x", "1"])
 
 
 def test_agents_of_several_tasks_observe_the_keys_that_they_would_alone():
