@@ -147,6 +147,11 @@ def test_a_dry_run_prints_the_resolved_experiment_and_stops(capsys, tmp_path, mo
         ("run --seed 3", "srl run needs an experiment file or an environment id first"),
         ("run none.py", "cannot read the experiment file none.py: No such file"),
         ("run CartPole-v1 --num-env 3", "unknown option --num-env; srl calls it --num-envs"),
+        (
+            "run native:CartPole-v1 --evaluation.options.gravity 1",
+            "native:CartPole-v1: unknown option 'gravity'",
+        ),
+        ("plan CartPole-v1 --svg plan.png", "--svg is plan.png; expected a name that ends in .svg"),
         ("run Pendulum-v1 --gravity 3", "an option of the environment is --env.gravity; --help"),
         ("run CartPole-v1 --seed x", "--seed is 'x'; expected a whole number"),
         ("run CartPole-v1 --num-envs 0", "num_envs is 0"),

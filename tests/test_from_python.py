@@ -217,6 +217,7 @@ def test_a_file_is_trained_as_by_the_command(tmp_path):
             {"experiment": "CartPole-v1", "overrides": "--seed 1"},
             r"expected a list, such as \['--seed', '1'\]",
         ),
+        ({"experiment": "CartPole-v1", "overrides": ["--seed", 1]}, "overrides has 1; expected"),
         ({"experiment": SMALL, "on_evaluation": print}, "on_evaluation would never be called"),
         ({"experiment": SMALL, "overrides": ["--seed", "1"]}, "overrides are for"),
         ({"experiment": "CartPole-v1", "plan": plans.inline()}, "is given by its name"),

@@ -207,6 +207,10 @@ def _resolved(
         raise UserError(
             f"overrides is {overrides!r}; expected a list, such as {shlex.split(overrides)}"
         )
+    if strange := [word for word in overrides if not isinstance(word, str)]:
+        raise UserError(
+            f"overrides has {strange[0]!r}; expected texts, as on a command line: '{strange[0]}'"
+        )
     if isinstance(experiment, Experiment):
         if overrides:
             raise UserError(

@@ -39,7 +39,7 @@ def evaluate(
     sampled: bool = False,
     seed: int = 0,
     num_envs: int = 100,
-    video: Path | bool = False,
+    video: Path | str | bool = False,
     video_episodes: int = 1,
     drawing: bool = False,
     camera: str | None = None,
@@ -71,6 +71,7 @@ def evaluate(
             cannot play here.
     """
     episodes = (3 if live else 100) if episodes is None else episodes
+    video = Path(video) if isinstance(video, str) else video
     _expect_settings(episodes, num_envs, video_episodes, seed, video, camera, drawing=drawing)
     keep_compiled_programs()
     folder, experiment = _opened(Path(run_dir), experiment, trust)

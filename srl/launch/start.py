@@ -48,15 +48,13 @@ def _expect_fit(experiment: Experiment) -> None:
     begins, before anything is compiled.
     """
     steps_here = experiment.plan != "auto" and not in_processes(experiment.settled_plan)
-    specs = expect_environment(
-        experiment.env,
-        experiment.workers,
-        experiment.step_timeout,
-        experiment.action_repeat,
-        probe=bool(experiment.workers) or not steps_here,
-    )
+    limits = experiment.workers, experiment.step_timeout, experiment.action_repeat
+    probe = bool(experiment.workers) or not steps_here
+    specs = expect_environment(experiment.env, *limits, probe=probe)
     if specs is not None:
         PolicySet.of_experiment(experiment, specs)
+    if (evaluation := experiment.evaluation) is not None and evaluation.options:
+        expect_environment(evaluation.environment(experiment.env), *limits, probe=probe)
 
 
 def _expect_reachable(experiment: Experiment) -> None:

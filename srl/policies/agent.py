@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from srl.algorithms.privileged import policy_specs, visible
 from srl.core.config_values import made_from
-from srl.core.errors import UserError, expect
+from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import (
     Space,
@@ -67,6 +68,9 @@ def load(
         UserError: If there is no run or no such checkpoint, or if a part of its algorithm cannot,
             or may not, be imported.
     """
+    if not isinstance(run_dir, str | PathLike):
+        raise UserError(f"srl.load was given {run_dir!r}; expected a run, or its folder")
+    expect_number("seed", seed, 0)
     return Agent(find_run(Path(run_dir), trained=True), version, seed, trust)
 
 

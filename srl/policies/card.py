@@ -30,6 +30,8 @@ def card(
     env = source_name(getattr(source, "pool_id", source))
     files = sorted(file.name for file in folder.iterdir())
     actions = "the most probable actions" if found["greedy"] else "actions drawn as in training"
+    again = f"--episodes {found['episodes']} --seed {found['seed']}"
+    again += "" if found["greedy"] else " --sampled"
     rows = "\n".join(f"| {key} | {_spread(one)} |" for key, one in found["results"].items())
     policies = ", ".join(
         sorted({name for name in experiment.policies.values() if isinstance(name, str)})
@@ -65,7 +67,8 @@ agent = srl.load(snapshot_download("USER/{name}"))
 action, memory = agent.act(observation)
 ```
 
-`srl eval FOLDER` repeats the evaluation, and `srl eval FOLDER --video film.mp4` films an episode.
+`srl eval FOLDER {again}` repeats the evaluation, and
+`srl eval FOLDER --video film.mp4` films an episode.
 {_onnx_text(graphs)}All settings are in `config.json`.
 """
 

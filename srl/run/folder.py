@@ -118,6 +118,11 @@ def open_run(
     config = read_config(folder)
     expect_source(folder, config)
     if to_train:
+        if config.get("directory") == ".":  # of `srl share`, which copies what acts alone
+            raise UserError(
+                f"{folder.path} holds policies to publish, without what learning needs, and cannot "
+                f"be resumed; `srl run ... --init-from {folder.path}` begins a run from them"
+            )
         expect_own(folder, config, trust)
     elif not (trust or _is_own(folder, config)):
         return folder, _recorded_by_strangers(folder, config)
@@ -151,8 +156,7 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     from srl.dataflow.plan import Plan
 
     if not config["target"]:
-        lacking = config.get("unreachable")
-        if lacking:
+        if lacking := config.get("unreachable"):
             raise UserError(
                 f"the experiment of {folder.path} was made in a program, and {lacking}, which no "
                 f"other can import: srl.train(experiment, run_dir={str(folder.path)!r}, resume=True"

@@ -61,6 +61,15 @@ def files_of(folder):
 COMMON = {"README.md", "config.json", "specs.json", "results.json", "checkpoints/7.safetensors"}
 
 
+def test_a_shared_folder_cannot_be_resumed_and_stays_as_it_is(share, capsys):
+    _, shared, _ = share("CartPole-v1")
+    before = files_of(shared)
+    for words in ([], ["--trust"], ["--trust", "--env-steps", "30000"]):
+        assert main(["resume", str(shared), *words]) == 2
+        assert f"srl run ... --init-from {shared}" in capsys.readouterr().err
+    assert files_of(shared) == before
+
+
 def test_a_shared_folder_plays_as_the_run_does(share):
     run, shared, _ = share("CartPole-v1")
     assert files_of(shared) == {*COMMON, "policy.onnx", "replay.mp4"}
@@ -69,6 +78,7 @@ def test_a_shared_folder_plays_as_the_run_does(share):
     assert np.array_equal(wanted, found)
     results = json.loads((shared / "results.json").read_text())["results"]
     assert srl.evaluate(shared, episodes=2)["results"] == results
+    assert "`srl eval FOLDER --episodes 2 --seed 0` repeats" in (shared / "README.md").read_text()
 
     _, metadata, text = (shared / "README.md").read_text().split("---\n", 2)
     metadata = yaml.safe_load(metadata)

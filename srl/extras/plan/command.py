@@ -44,6 +44,8 @@ def main(argv: list[str]) -> int:
         "--fps", type=number(1e-3), default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
     )
     options, overrides = parser.parse_target(argv)
+    if options.svg is not None and options.svg.suffix != ".svg":
+        raise UserError(f"--svg is {options.svg}; expected a name that ends in .svg")
     scene = scene_of(
         load_experiment(options.target, overrides, flags=options.flags).experiment, options.fps
     )

@@ -136,6 +136,11 @@ def _check(
         raise UserError(f"--seeds {','.join(map(str, seeds))}: give each seed once")
     if seeds and any(argument.partition("=")[0] == "--seed" for argument in fixed):
         raise UserError("--seed and --seeds were both given; give one of them")
+    if str(options.objective).startswith("eval/") and experiment.evaluation is None:
+        raise UserError(
+            f"--objective is {options.objective}, and no trial is evaluated; give "
+            "--evaluation.episodes N, or another objective"
+        )
     if experiment.plan == "auto":
         raise UserError("--plan auto would be measured for each trial; name a plan")
     if options.on == "local":

@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import shlex
 import signal
+from pathlib import Path
 
 import pytest
 from sweeping import RATE, SMALL, STEPS, begun, lines, rows, sweep
 
 from srl.api.cli import main
-from srl.extras.sweep.folder import open_study
+from srl.core.errors import UserError
+from srl.extras.sweep.folder import _expect_same, open_study
 from srl.extras.sweep.space import Listed
 from srl.extras.sweep.sweep import Sweep
 from srl.extras.sweep.trainers.here import divided, gpu_variables
@@ -122,6 +125,25 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
     (tmp_path / "s" / "sweep.journal").write_text("[]\n")
     assert sweep(tmp_path / "s", "--algorithm.discount", "3,5") == 2
     assert "is no sweep of this srl" in capsys.readouterr().err
+
+
+def test_another_sweep_is_told_by_all_that_differs_and_its_folder_is_not():
+    before = {"target": "runs/cart.py", "arguments": [], "objective": "episode_return", "seeds": 1}
+    asked = {**before, "target": "/home/me/runs/cart.py"}
+    _expect_same(Path("s"), before, asked)
+    asked |= {"arguments": ["--groups", "2"], "objective": "eval/return"}
+    told = (
+        "s holds another sweep, with arguments: none, and not --groups 2, with objective: "
+        "episode_return, and not eval/return; give --sweep-dir another folder"
+    )
+    with pytest.raises(UserError, match=re.escape(told)):
+        _expect_same(Path("s"), before, asked)
+
+
+def test_an_objective_of_an_evaluation_that_there_is_not_is_refused(tmp_path, capsys):
+    assert sweep(tmp_path / "s", RATE, "1e-4,1e-3", "--objective", "eval/return") == 2
+    assert "no trial is evaluated; give --evaluation.episodes" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_run_on_a_cluster_has_the_actors_that_are_requested_for_it(tmp_path, monkeypatch):
