@@ -295,3 +295,16 @@ def test_a_run_without_specs_or_with_other_settings_is_refused(tmp_path):
         srl.load(run.path, trust=True)
     with pytest.raises(UserError, match="there is no version 9"):
         srl.load(save(resolved(CARTPOLE), tmp_path / "other").path, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [((3,), "expected a run, or its folder"), (("none",), "none")]
+)
+def test_what_is_no_run_is_refused(given, told):
+    with pytest.raises(UserError, match=told):
+        srl.load(*given)
+
+
+def test_a_seed_that_is_no_number_is_refused(tmp_path):
+    with pytest.raises(UserError, match="seed is 'x'"):
+        srl.load(tmp_path, seed="x")

@@ -71,7 +71,8 @@ def evaluate(
             cannot play here.
     """
     episodes = (3 if live else 100) if episodes is None else episodes
-    video = Path(video) if isinstance(video, str) else video
+    if isinstance(video, str):
+        video = bool(video) and Path(video)
     _expect_settings(episodes, num_envs, video_episodes, seed, video, camera, drawing=drawing)
     keep_compiled_programs()
     folder, experiment = _opened(Path(run_dir), experiment, trust)

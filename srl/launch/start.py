@@ -45,7 +45,7 @@ def _expect_fit(experiment: Experiment) -> None:
     """Raises UserError if the environment cannot be made, or the algorithm does not suit it.
 
     One written in Python that this process steps itself is made, and looked at, when the run
-    begins, before anything is compiled.
+    begins, before anything is compiled. That of evaluation with other options is made here.
     """
     steps_here = experiment.plan != "auto" and not in_processes(experiment.settled_plan)
     limits = experiment.workers, experiment.step_timeout, experiment.action_repeat
@@ -54,7 +54,7 @@ def _expect_fit(experiment: Experiment) -> None:
     if specs is not None:
         PolicySet.of_experiment(experiment, specs)
     if (evaluation := experiment.evaluation) is not None and evaluation.options:
-        expect_environment(evaluation.environment(experiment.env), *limits, probe=probe)
+        expect_environment(evaluation.environment(experiment.env), *limits, probe=True)
 
 
 def _expect_reachable(experiment: Experiment) -> None:

@@ -179,7 +179,8 @@ class PolicySet:
 
     def within(self, nodes: Collection[str]) -> PolicySet:
         """Gives the same policies for a worker of these nodes; only with `teach` they advise."""
-        return replace(self, taught=self.taught and "teach" in nodes)
+        taught = self.taught and "teach" in nodes
+        return self if taught == self.taught else replace(self, taught=taught)
 
     def adjusted(self, settings: Mapping[str, Array]) -> PolicySet:
         """Gives the same policies, learned with other values of adjustable settings."""
@@ -438,7 +439,7 @@ class PolicySet:
 
     @cached_property
     def _act_of(self) -> dict[str, Callable[..., Decision]]:
-        """`act` of each policy, traced once for the programs that call it."""
+        """`act` of each policy, traced once for operands of one form."""
         return {name: jax.jit(instance.act) for name, instance in self.instances.items()}
 
     @cached_property

@@ -87,6 +87,7 @@ class Mixture(EnvConfig):
         Raises:
             UserError: For a task that it does not have.
         """
+        options = {self._as_named(name): value for name, value in options.items()}
         own = {name: options[name] for name in ("tasks", "shares", "only") if name in options}
         shares = own.get("shares", {})
         if not isinstance(shares, Mapping):
@@ -101,6 +102,12 @@ class Mixture(EnvConfig):
             given |= {n.removeprefix(start): x for n, x in options.items() if n.startswith(start)}
             tasks[task] = with_options(f"task {task!r}", env, given)
         return replace(mixture, tasks=tasks)
+
+    def _as_named(self, option: str) -> str:
+        """TASK.OPTION as the task is named: a command line makes no difference of - and _."""
+        first, dot, rest = option.partition(".")
+        plain = {task.replace("-", "_"): task for task in self.tasks}
+        return plain.get(first.replace("-", "_"), first) + dot + rest if dot else option
 
 
 def mixture_of(env: Any) -> Mixture | None:

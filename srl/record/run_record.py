@@ -295,6 +295,15 @@ def _is_path(text: str) -> bool:
     return len(path) < _LONGEST_PATH and max(map(len, path.split(b"/"))) <= _LONGEST_NAME
 
 
+def expect_learning_state(folder: RunFolder, config: Mapping[str, Any]) -> None:
+    """Raises UserError for a folder of `srl share`, which has only what acting needs."""
+    if config["directory"] == ".":
+        raise UserError(
+            f"{folder.path} holds policies to publish, without what learning needs, and cannot be "
+            f"resumed; `srl run ... --init-from {folder.path}` begins a run from them"
+        )
+
+
 def expect_source(folder: RunFolder, config: Mapping[str, Any]) -> None:
     """Raises UserError if the run's copy of its experiment file is not what it was."""
     if config["source"] and _sha256(folder.source) != config["sha256"]:

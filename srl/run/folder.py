@@ -30,6 +30,7 @@ from srl.record.run_record import (
     SCHEMA,
     TIME,
     RunFolder,
+    expect_learning_state,
     expect_source,
     find_run,
     read_config,
@@ -118,11 +119,6 @@ def open_run(
     config = read_config(folder)
     expect_source(folder, config)
     if to_train:
-        if config.get("directory") == ".":  # of `srl share`, which copies what acts alone
-            raise UserError(
-                f"{folder.path} holds policies to publish, without what learning needs, and cannot "
-                f"be resumed; `srl run ... --init-from {folder.path}` begins a run from them"
-            )
         expect_own(folder, config, trust)
     elif not (trust or _is_own(folder, config)):
         return folder, _recorded_by_strangers(folder, config)
@@ -140,6 +136,7 @@ def _is_own(folder: RunFolder, config: Mapping[str, Any]) -> bool:
 
 def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> None:
     """Raises UserError unless a run may train: its workers execute and import what it names."""
+    expect_learning_state(folder, config)
     if trust or _is_own(folder, config):
         return
     if is_changed(config):

@@ -67,6 +67,8 @@ def test_a_shared_folder_cannot_be_resumed_and_stays_as_it_is(share, capsys):
     for words in ([], ["--trust"], ["--trust", "--env-steps", "30000"]):
         assert main(["resume", str(shared), *words]) == 2
         assert f"srl run ... --init-from {shared}" in capsys.readouterr().err
+    with pytest.raises(UserError, match="cannot be resumed"):
+        srl.train("CartPole-v1", run_dir=shared, resume=True, overrides=SMALL)
     assert files_of(shared) == before
 
 

@@ -165,6 +165,15 @@ def test_a_command_line_changes_the_mixture_of_a_file(tmp_path):
         load_experiment(str(file), ["--env.jump.x", "1"])
 
 
+def test_a_task_with_a_dash_takes_options_with_either_sign():
+    mixture = mixture_of("mixture:native:HalfCheetah-v5,native:Hopper-v5")
+    for name in ("Hopper-v5", "Hopper_v5"):
+        changed = mixture.with_options({f"{name}.reset_noise_scale": 0.2})
+        assert changed.tasks["Hopper-v5"] == NamedEnv(
+            "native:Hopper-v5", {"reset_noise_scale": 0.2}
+        )
+
+
 def test_agents_of_several_tasks_observe_the_keys_that_they_would_alone():
     game = NamedEnv("native:HideAndSeek-v1", {"horizon": 20})
     with make_pool(Mixture({"a": game, "b": game}), 4) as pool, make_pool(game, 2) as one:

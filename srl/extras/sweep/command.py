@@ -136,7 +136,8 @@ def _check(
         raise UserError(f"--seeds {','.join(map(str, seeds))}: give each seed once")
     if seeds and any(argument.partition("=")[0] == "--seed" for argument in fixed):
         raise UserError("--seed and --seeds were both given; give one of them")
-    if str(options.objective).startswith("eval/") and experiment.evaluation is None:
+    evaluated = experiment.evaluation or any(x.flag.startswith("--evaluation.") for x in searched)
+    if str(options.objective).startswith("eval/") and not evaluated:
         raise UserError(
             f"--objective is {options.objective}, and no trial is evaluated; give "
             "--evaluation.episodes N, or another objective"

@@ -113,22 +113,15 @@ def _cut_half_a_line(file: Path) -> None:
 
 def _expect_same(folder: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     others = [
-        f"with {name.replace('_', ' ')}: {_text(before.get(name))}, and not {_text(value)}"
+        f"with {name.replace('_', ' ')}: {_text(before.get(name))} (here {_text(value)})"
         for name, value in asked.items()
-        if not _same(name, before.get(name), value)
+        if before.get(name) != value
     ]
     if others:
         raise UserError(
-            f"{short_path(folder)} holds another sweep, {', '.join(others)}; give --sweep-dir "
+            f"{short_path(folder)} holds another sweep, {' and '.join(others)}; give --sweep-dir "
             "another folder"
         )
-
-
-def _same(name: str, before: Any, asked: Any) -> bool:
-    """Compares two values; a file, whose contents have a hash, by its name in any folder."""
-    if name == "target":
-        return Path(str(before)).name == Path(str(asked)).name
-    return before == asked
 
 
 def _text(value: Any) -> str:

@@ -2,17 +2,14 @@
 
 import json
 import os
-import re
 import shlex
 import signal
-from pathlib import Path
 
 import pytest
 from sweeping import RATE, SMALL, STEPS, begun, lines, rows, sweep
 
 from srl.api.cli import main
-from srl.core.errors import UserError
-from srl.extras.sweep.folder import _expect_same, open_study
+from srl.extras.sweep.folder import open_study
 from srl.extras.sweep.space import Listed
 from srl.extras.sweep.sweep import Sweep
 from srl.extras.sweep.trainers.here import divided, gpu_variables
@@ -114,10 +111,10 @@ def test_an_objective_that_no_trial_reports_names_those_that_there_are(tmp_path,
 
 def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
     assert sweep(tmp_path / "s", "--algorithm.discount", "3,5") == 1
-    assert sweep(tmp_path / "s", "--algorithm.discount", "3,7") == 2
-    assert "holds another sweep, with searched: --algorithm.discount 3,5" in (
-        capsys.readouterr().err
-    )
+    assert sweep(tmp_path / "s", *BUDGET, "--algorithm.discount", "3,7") == 2
+    error = capsys.readouterr().err
+    assert f"with arguments: {' '.join(SMALL[1:])} (here {' '.join(SMALL[1:] + BUDGET)})" in error
+    assert "and with searched: --algorithm.discount 3,5 (here --algorithm.discount 3,7)" in error
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     assert sweep(tmp_path / "other", RATE, "0.1,0.2") == 2
@@ -125,19 +122,6 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
     (tmp_path / "s" / "sweep.journal").write_text("[]\n")
     assert sweep(tmp_path / "s", "--algorithm.discount", "3,5") == 2
     assert "is no sweep of this srl" in capsys.readouterr().err
-
-
-def test_another_sweep_is_told_by_all_that_differs_and_its_folder_is_not():
-    before = {"target": "runs/cart.py", "arguments": [], "objective": "episode_return", "seeds": 1}
-    asked = {**before, "target": "/home/me/runs/cart.py"}
-    _expect_same(Path("s"), before, asked)
-    asked |= {"arguments": ["--groups", "2"], "objective": "eval/return"}
-    told = (
-        "s holds another sweep, with arguments: none, and not --groups 2, with objective: "
-        "episode_return, and not eval/return; give --sweep-dir another folder"
-    )
-    with pytest.raises(UserError, match=re.escape(told)):
-        _expect_same(Path("s"), before, asked)
 
 
 def test_an_objective_of_an_evaluation_that_there_is_not_is_refused(tmp_path, capsys):
