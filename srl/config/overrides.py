@@ -279,9 +279,11 @@ def _choose_mixture(value: T, env: Mixture, arguments: Sequence[str]) -> tuple[T
     given, others = split(
         arguments, lambda flag: flag.startswith("--env.") and not flag.startswith(own)
     )
+    if not given:
+        return value, others
     options = environment_options([f"{flag}={text}" for flag, text in given])
-    chosen = env.with_options(options) if options else env
-    return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
+    changed = env.with_options(options)
+    return dataclasses.replace(value, env=changed), others  # type: ignore[type-var]
 
 
 _EVALUATION_OPTION = "--evaluation.options."

@@ -106,8 +106,10 @@ class Mixture(EnvConfig):
     def _as_named(self, option: str) -> str:
         """TASK.OPTION as the task is named: a command line makes no difference of - and _."""
         first, dot, rest = option.partition(".")
+        if not dot or first in self.tasks:
+            return option
         plain = {task.replace("-", "_"): task for task in self.tasks}
-        return plain.get(first.replace("-", "_"), first) + dot + rest if dot else option
+        return f"{plain.get(first.replace('-', '_'), first)}.{rest}"
 
 
 def mixture_of(env: Any) -> Mixture | None:

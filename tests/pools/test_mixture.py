@@ -174,6 +174,13 @@ def test_a_task_with_a_dash_takes_options_with_either_sign():
         )
 
 
+def test_tasks_that_differ_by_their_dashes_keep_their_own_options():
+    mixture = Mixture({"a-b": "CartPole-v1", "a_b": "CartPole-v1"})
+    changed = NamedEnv("CartPole-v1", {"x": 1})
+    assert mixture.with_options({"a-b.x": 1}).tasks == {"a-b": changed, "a_b": "CartPole-v1"}
+    assert mixture.with_options({"a_b.x": 1}).tasks == {"a-b": "CartPole-v1", "a_b": changed}
+
+
 def test_agents_of_several_tasks_observe_the_keys_that_they_would_alone():
     game = NamedEnv("native:HideAndSeek-v1", {"horizon": 20})
     with make_pool(Mixture({"a": game, "b": game}), 4) as pool, make_pool(game, 2) as one:
