@@ -7,11 +7,11 @@ Importing this loads neither jax nor flax: experiment files do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from srl.core.errors import expect, expect_number
+from srl.core.errors import UserError, expect, expect_number, nearest
 from srl.core.settings import Settings
 from srl.pools.config import with_options
 
@@ -64,6 +64,17 @@ class Evaluation(Settings):
             expect_number("evaluation.target", self.target, -_LARGEST, _LARGEST)
         expect_number("evaluation.share", self.share, 1e-3, 1.0)
         expect_number("evaluation.last_seconds", self.last_seconds, 0.0)
+
+    def expect_metric(self, names: Collection[str]) -> None:
+        """Raises UserError if evaluation will have no such metric.
+
+        Args:
+            names: Those that `evaluated_metrics` gives for its environment.
+        """
+        both = [f"sampled/{name}" for name in names] if self.actions == "both" else []
+        if self.metric not in (known := [*names, *both]):
+            hint = nearest(self.metric, known)
+            raise UserError(f"evaluation.metric is {self.metric!r}, which is none: {hint}")
 
     def environment(self, env: Any) -> Any:
         """Training's environment, with the options of evaluation.

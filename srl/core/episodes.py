@@ -138,6 +138,27 @@ def episode_window(
     return (TaskWindows if specs.tasks else EpisodeWindow)(specs, policies)
 
 
+def evaluated_metrics(specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Gives the names that metrics of evaluation can have after `eval/`.
+
+    Args:
+        specs: Of the environment.
+        policies: The agents of each policy that is trained.
+    """
+    groups = [kinds_of(specs.agents), teams_of(specs.agents, policies).members, policies]
+    names = dict.fromkeys(name for group in groups if len(group) > 1 for name in group)
+    if len(policies) > 1:
+        for team, agents in groups[1].items():
+            if team not in policies and agents in policies.values():
+                names.pop(team, None)  # it is there by the policy's name
+    return [
+        *("return", "length", "return_error", "return_std"),
+        *(f"return/{name}" for name in (*names, *specs.tasks)),
+        *(f"length/{name}" for name in specs.tasks),
+        *(f"env/{name}" for name in specs.statistics),
+    ]
+
+
 def ended_episodes(timesteps: Timestep, agents: int) -> np.ndarray:
     """Marks the ends of episodes in timesteps [T, ...]: bool [T, N]; not where one was lost."""
     ended = np.logical_or(timesteps.terminated, timesteps.truncated)

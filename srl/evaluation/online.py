@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from srl.config.experiment import Experiment
-from srl.core.episodes import teams_of
+from srl.core.episodes import evaluated_metrics, teams_of
 from srl.core.errors import RunError, UserError, explained
 from srl.evaluation.episodes import Episodes, Evaluator, Player, estimates
 from srl.evaluation.playing import keep_playing, one_thread_pool
@@ -64,6 +64,8 @@ class _Evaluating:
             experiment.algorithm, experiment.policies, specs, experiment.num_envs
         )
         self._teams = teams_of(specs.agents, self._policy_set.members).members
+        self._names = evaluated_metrics(specs, self._policy_set.members)
+        settings.expect_metric(self._names)
         self._filmed = replace(experiment, env=env)
         self._run = RunFolder(folder)
         self._film: Film | None = None
@@ -118,7 +120,6 @@ class _Evaluating:
         for name, evaluator in self._evaluators.items():
             played = evaluator.play(lineup, lambda ended: self._cpu_limit.rest())
             metrics |= self._metrics(name, played)
-        self._expect_metric(metrics)
         self._versions.put_result(identity, metrics)
         logger.info("version %d: %s", counts["updates"], metrics)
         if self._settings.video and not self._versions.urgent and not self._versions.no_films():
@@ -150,25 +151,13 @@ class _Evaluating:
             old.unlink(missing_ok=True)
 
     def _metrics(self, name: str, played: Episodes) -> dict[str, float]:
-        policies = self._policy_set.members
-        found = estimates(played, self._specs, self._teams, policies)
-        for kind, agents in self._teams.items():
-            if len(policies) > 1 and kind not in policies and agents in policies.values():
-                # It is there by the policy's name.
-                found.pop(f"episode_return/{kind}", None)
-        metrics = {f"{name}{key.removeprefix('episode_')}": x.mean for key, x in found.items()}
+        found = estimates(played, self._specs, self._teams, self._policy_set.members)
+        means = {key.removeprefix("episode_"): x.mean for key, x in found.items()}
         _, error, deviation = found["episode_return"]
-        spread = {"return_error": error, "return_std": deviation}
-        metrics |= {f"{name}{key}": x for key, x in spread.items() if x is not None}
-        return metrics
-
-    def _expect_metric(self, metrics: dict[str, float]) -> None:
-        named = self._settings.metric.removeprefix("sampled/").removeprefix("env/")
-        if f"eval/{self._settings.metric}" not in metrics and named not in self._specs.statistics:
-            known = ", ".join(name.removeprefix("eval/") for name in metrics)
-            raise UserError(
-                f"evaluation.metric is {self._settings.metric!r}; expected one of {known}"
-            )
+        means |= {"return_error": error, "return_std": deviation}
+        return {
+            f"{name}{key}": x for key, x in means.items() if x is not None and key in self._names
+        }
 
 
 def _film_of(experiment: Experiment) -> Film:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from srl.config.experiment import Experiment, Resolved
 from srl.core.config_values import unreachable
+from srl.core.episodes import evaluated_metrics
 from srl.core.errors import UserError
 from srl.launch.auto import settled
 from srl.launch.local import in_processes
-from srl.loop.policy_set import PolicySet
+from srl.loop.policy_set import PolicySet, assign
 from srl.pools.make import expect_environment
 from srl.record.run_record import RunFolder
 from srl.run.folder import copy_fixed, create_run
@@ -32,7 +33,7 @@ def begin(
     experiment = resolved.experiment
     if not resolved.target:
         _expect_reachable(experiment)
-    _expect_fit(experiment)
+    expect_fit(experiment)
     folder = create_run(resolved, run_dir)
     try:
         return folder, settled(folder, copy_fixed(folder, resolved), say)
@@ -41,8 +42,8 @@ def begin(
         raise
 
 
-def _expect_fit(experiment: Experiment) -> None:
-    """Raises UserError if the environment cannot be made, or the algorithm does not suit it.
+def expect_fit(experiment: Experiment) -> None:
+    """Raises UserError if the environment cannot be made, or algorithm or metric do not suit it.
 
     One written in Python that this process steps itself is made, and looked at, when the run
     begins, before anything is compiled. That of evaluation with other options is made here.
@@ -53,8 +54,13 @@ def _expect_fit(experiment: Experiment) -> None:
     specs = expect_environment(experiment.env, *limits, probe=probe)
     if specs is not None:
         PolicySet.of_experiment(experiment, specs)
-    if (evaluation := experiment.evaluation) is not None and evaluation.options:
-        expect_environment(evaluation.environment(experiment.env), *limits, probe=True)
+    if (evaluation := experiment.evaluation) is None:
+        return
+    if evaluation.options:
+        specs = expect_environment(evaluation.environment(experiment.env), *limits, probe=True)
+    if specs is not None:
+        policies = assign(experiment.policies, specs.agents).trained
+        evaluation.expect_metric(evaluated_metrics(specs, policies))
 
 
 def _expect_reachable(experiment: Experiment) -> None:

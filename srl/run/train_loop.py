@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from srl.algorithms.privileged import policy_specs
 from srl.config.experiment import Experiment
 from srl.config.sources import INIT_FROM
+from srl.core.episodes import evaluated_metrics
 from srl.core.errors import Unwritable
 from srl.loop.learning.progress import Progress
 from srl.loop.stage import Stage
@@ -139,6 +140,9 @@ class Run:
                     revert_films(RunFolder(self.folder), resumed_at)
             self._stack.enter_context(closing(self._metrics))
             if settings := self.experiment.evaluation:
+                if not settings.options:  # others were looked at before the run
+                    members = trainer.learner.policy_set.members
+                    settings.expect_metric(evaluated_metrics(specs, members))
                 self._evaluations = Evaluations(settings, self.folder, self.checkpoints)
                 self._stack.enter_context(closing(self._evaluations))
             self.show.start(trainer)

@@ -7,8 +7,11 @@ import pytest
 
 from srl import evaluate
 from srl.api.cli import main
+from srl.core.episodes import evaluated_metrics
+from srl.core.types import Specs
 from srl.record import array_file
 from srl.record.checkpoint import BEST, Checkpoints
+from srl.record.run_record import RunFolder, read_specs
 
 EXPERIMENT = """
 from srl import Evaluation, Experiment
@@ -24,6 +27,21 @@ experiment = Experiment(
     updates=20,
     keep_checkpoints=1,
 )
+"""
+SIZED = """
+import gymnasium, numpy
+
+class Sized(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, size=2):
+        self.observation_space = gymnasium.spaces.Box(0, 1, (size,))
+
+    def reset(self, seed=None, options=None):
+        return numpy.zeros(self.observation_space.shape, numpy.float32), {}
+
+    def step(self, action):
+        return self.reset()[0], 1.0, True, False, {}
 """
 PLAIN = EXPERIMENT.replace("    evaluation=Evaluation(episodes=4, share=1.0),\n", "")
 
@@ -117,11 +135,58 @@ def test_versions_of_a_run_in_several_processes_are_evaluated(tmp_path, capsys):
     assert last["eval/return"] != last["eval/sampled/return"]
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--evaluation.metric", "retrun"], "evaluation.metric is 'retrun', which is none: did"),
+        (["--evaluation.metric", "sampled/return"], "did you mean return?"),
+        (["--env", "CartPole-v1", "--evaluation.metric", "retrun"], "did you mean return?"),
+    ],
+)
+def test_a_metric_that_evaluation_does_not_have_is_refused_before_training(
+    words, error, tmp_path, capsys
+):
+    code, folder = run(tmp_path, EXPERIMENT, *words)
+    assert code == 2
+    assert error in capsys.readouterr().err
+    assert not list(folder.glob("checkpoints/*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("policies", "groups"),
+    [
+        ({"all": (0, 1, 2)}, {"hider", "seeker"}),
+        ({"hiders": (0, 1), "seekers": (2,)}, {"hiders", "seekers"}),
+        ({"one": (0,), "others": (1, 2)}, {"hider", "seeker", "one", "others"}),
+        ({"hiders": (0, 1)}, {"hider", "seeker"}),
+    ],
+)
+def test_returns_of_an_evaluation_are_those_of_policies_and_of_kinds_of_agents(policies, groups):
+    specs = Specs(None, None, ("hider_0", "hider_1", "seeker_0"), statistics=("boxes",))
+    names = evaluated_metrics(specs, policies)
+    assert {"return", "length", "return_error", "return_std", "env/boxes"} < set(names)
+    assert {x.removeprefix("return/") for x in names if x.startswith("return/")} == groups
+
+
+def test_metrics_of_an_evaluation_are_known_before(tmp_path, capsys):
+    env = "mixture:swing=native:Pendulum-v1,roll=native:MountainCarContinuous-v0"
+    words = ("--env", env, "--updates", "1", "--evaluation.actions", "both")
+    code, folder = run(tmp_path, EXPERIMENT, *words)
+    assert code == 0, capsys.readouterr().err
+    names = evaluated_metrics(read_specs(RunFolder(folder)), {"policy": (0,)})
+    assert {"length/swing", "return/roll"} < set(names)
+    (found,) = evaluations(folder)
+    expected = {f"eval/{x}{name}" for name in names for x in ("", "sampled/")}
+    assert {x for x in found if x.startswith("eval/")} == {*expected, "eval/episodes"}
+
+
 def test_a_run_whose_versions_cannot_be_evaluated_reports_that_and_ends_well(tmp_path, capsys):
-    code, folder = run(tmp_path, EXPERIMENT, "--evaluation.metric", "glory")
+    (tmp_path / "sized.py").write_text(SIZED)
+    text = EXPERIMENT.replace("native:CartPole-v1", "sized:Sized")
+    code, folder = run(tmp_path, text, "--evaluation.options.size", "3")
     assert code == 0
     out = capsys.readouterr().out
-    reason = "evaluation.metric is 'glory'; expected one of episodes, return"
+    reason = "evaluation.options {'size': 3} make environments in which the policies cannot play"
     assert f"the evaluator cannot play here ({reason}" in out
     assert "); versions are not evaluated; its log is" in out
     assert "version 20 was not evaluated; `srl eval` can do so" in out

@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from srl.extras.sweep.trainers.slurm_array import SlurmArray
 from srl.extras.sweep.trainers.trainer import Trainer
 from srl.extras.sweep.trials import Objective, Trial, failure_of
 from srl.launch.engines.options import add_engine, refuse_engine_options
+from srl.launch.start import expect_fit
 from srl.record.files import short_path
 from srl.run.managed_run import ManagedRun
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, Stop
@@ -142,6 +144,9 @@ def _check(
             f"--objective is {options.objective}, and no trial is evaluated; give "
             "--evaluation.episodes N, or another objective"
         )
+    if str(options.objective).startswith("eval/") and (evaluation := experiment.evaluation):
+        metric = options.objective.removeprefix("eval/")
+        expect_fit(replace(experiment, evaluation=replace(evaluation, metric=metric)))
     if experiment.plan == "auto":
         raise UserError("--plan auto would be measured for each trial; name a plan")
     if options.on == "local":
@@ -227,7 +232,11 @@ def _train(whole: Sweep, search: Search, trainer: Trainer, *, as_json: bool) -> 
         return any(trainer.trains(run) for run in trial.runs)
 
     with Stop() as stop, Progress(whole, trains) as progress:
-        _loop(whole, search, trainer, progress, lambda: stop.requested)
+        try:
+            _loop(whole, search, trainer, progress, lambda: stop.requested)
+        except UserError:
+            _end_runs(whole, trainer)
+            raise
         if stop.requested:
             progress.say(trainer.leave())
             return INTERRUPTED
@@ -254,7 +263,8 @@ def _loop(
         elif not trainer.waiting:
             return
         for run in trainer.ended():
-            _note_end(run, whole, trainer, progress)
+            trial = _note_end(run, whole, trainer, progress)
+            _expect_objective(trial, whole, or_none=True)
         for trial in whole.trials:
             if trial.open and search.pruned(trial):
                 trial.open = {run.path for run in trial.runs if trainer.trains(run)}
@@ -263,6 +273,15 @@ def _loop(
                 if not trial.open:
                     progress.ended(trial)
         progress.update()
+        time.sleep(trainer.look_seconds)
+
+
+def _end_runs(whole: Sweep, trainer: Trainer) -> None:
+    """Ends the runs that are being trained, after a checkpoint each."""
+    for run in (run for trial in whole.trials for run in trial.runs if run.path in trial.open):
+        trainer.stop(run)
+    while trainer.waiting:
+        trainer.ended()
         time.sleep(trainer.look_seconds)
 
 
@@ -281,22 +300,33 @@ def _begun(trial: Trial, progress: Progress) -> list[ManagedRun]:
     return runs
 
 
-def _note_end(run: ManagedRun, whole: Sweep, trainer: Trainer, progress: Progress) -> None:
+def _note_end(run: ManagedRun, whole: Sweep, trainer: Trainer, progress: Progress) -> Trial:
+    """Notes on a trial that one of its runs has ended; gives the trial."""
     trial = next(trial for trial in whole.trials if run.path in {r.path for r in trial.runs})
     trial.open.discard(run.path)
     if trial.pruned is None and not run.finished():
         trial.failure = f"{failure_of(run, trainer.log(run))}; see {short_path(trainer.log(run))}"
     if not trial.open:
         progress.ended(trial)
+    return trial
 
 
-def _expect_objective(best: Trial, whole: Sweep) -> None:
-    """Raises UserError where trials were trained and none has reported the objective."""
-    if state_of(best) == "done" and math.isnan(best.value(whole.objective)):
-        names = dict.fromkeys(name for report in best.runs[0].reports() for name in report)
+def _expect_objective(trial: Trial, whole: Sweep, *, or_none: bool = False) -> None:
+    """Raises UserError where a trial was trained and has not reported the objective.
+
+    Args:
+        trial: This.
+        whole: Has the objective.
+        or_none: Accept reports of no value, and lacking evaluations, which may be late.
+    """
+    if state_of(trial) == "done" and math.isnan(trial.value(whole.objective)):
+        key, reports = whole.objective.key, trial.runs[0].reports()
+        names = dict.fromkeys(name for report in reports for name in report)
+        if or_none and (key in names or key.startswith("eval/")):
+            return
         raise UserError(
-            f"--objective {whole.objective.key}: no trial has reported it, so none is the best; "
-            f"reports have {', '.join(names)}"
+            f"--objective {key}: trial {trial.number} has not reported it, so it cannot be "
+            f"compared; reports have {', '.join(names)}"
         )
 
 

@@ -85,6 +85,10 @@ def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path, capfd):
         ([RATE, "0.1..0.2"], "give --trials N"),
         (["--algorithm.learning-rat", "0.1,0.2"], "did you mean --algorithm.learning-rate?"),
         ([RATE, "0.1,0.2", "--plan", "auto"], "name a plan"),
+        (
+            [RATE, "0.1,0.2", "--evaluation.episodes", "2", "--objective", "eval/retrun"],
+            "did you mean return?",
+        ),
         ([RATE, "0.1,0.2", "--every", "5"], "--every is for --search pbt"),
         ([RATE, "0.1,0.2", "--partition", "gpu"], "--partition is for a cluster"),
         (["--num-envs=4,8", "--search", "pbt"], "is given twice"),
@@ -101,12 +105,13 @@ def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path
     assert not list(tmp_path.glob("s/*/config.json"))
 
 
-def test_an_objective_that_no_trial_reports_names_those_that_there_are(tmp_path, capsys):
-    assert sweep(tmp_path / "s", *BUDGET, RATE, "1e-4,1e-3", "--objective", "retrun") == 2
+def test_an_objective_that_the_first_trial_does_not_report_ends_the_sweep(tmp_path, capsys):
+    assert sweep(tmp_path / "s", *BUDGET, RATE, "1e-4,1e-3,1e-2", "--objective", "retrun") == 2
     told = capsys.readouterr()
-    assert "--objective retrun: no trial has reported it" in told.err
+    assert "--objective retrun: trial 0 has not reported it" in told.err
     assert "episode_return" in told.err
     assert "best:" not in told.out
+    assert not (tmp_path / "s" / "trial-002").exists()
 
 
 def test_a_folder_of_another_sweep_is_refused(tmp_path, capsys):
