@@ -247,7 +247,11 @@ def test_an_algorithm_of_the_experiment_file_comes_from_the_runs_copy_of_it(tmp_
         ("pendulum", [np.zeros(4)], r"observation has shape \(4,\); expected \(3,\), or \(N, 3\)"),
         ("pendulum", [np.zeros((2, 2, 3))], "observation has shape"),
         ("pendulum", ["text"], "observation has dtype <U4; expected float32"),
-        ("pendulum", [[[1.0], 2.0]], "observation is no array"),
+        ("pendulum", [[[1.0], 2.0]], "observation is list; expected an array"),
+        ("pendulum", [None], "observation is NoneType; expected an array"),
+        ("pendulum", [3.0], r"observation has shape \(\); expected \(3,\)"),
+        ("pendulum", [np.zeros((0, 3))], "observation has no rows"),
+        ("pendulum", [(np.zeros(3), {})], "of which the first is meant"),
         ("masks", [{"count": 1}], "needs|none: give action_mask=, 5 numbers"),
         (
             "masks",

@@ -367,6 +367,8 @@ def export(argv: list[str]) -> int:
     from srl.policies.export import export
 
     expect_devices()
+    if options.output.suffix == ".onnx":
+        _print("translating the policy to ONNX, which can take a minute")
     version = export(**vars(options))
     return _print(f"version {version} is in {options.output}")
 

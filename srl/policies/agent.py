@@ -299,8 +299,10 @@ def _rows(observation: Any, space: Space, path: str) -> tuple[Tree, bool]:
     tree = _shaped(observation, space_tree(space), path)
     arrays, leaves = leaves_of(tree), leaves_of(space_tree(space))
     names = leaves_of(names_of(space_tree(space)))
-    single = arrays[0].ndim == len(leaves[0].shape)
+    single = arrays[0].ndim <= len(leaves[0].shape)
     count = 1 if single else len(arrays[0])
+    if not count:
+        raise UserError(f"{path} has no rows; expected one observation, or N > 0 of them")
     for array, leaf, name in zip(arrays, leaves, names, strict=True):
         lead = () if single else (count,)
         if array.shape != (*lead, *leaf.shape):
@@ -333,7 +335,13 @@ def _array(value: Any, space: Space, path: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:  # its parts are of unequal lengths
-        raise UserError(f"{path} is no array; expected {space}") from None
+        array = np.asarray(None)
+    if array.dtype.kind == "O":
+        pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)
+        reset = ": env.reset() gives an observation and infos, of which the first is meant"
+        raise UserError(
+            f"{path} is {type(value).__name__}{reset if pair else ''}; expected an array of {space}"
+        )
     dtype = narrow_dtype(space.dtype)
     if array.dtype.kind not in ("iubf" if dtype.kind == "f" else "iub"):
         raise UserError(f"{path} has dtype {array.dtype}; expected {dtype}, of {space}")

@@ -95,7 +95,9 @@ def write_onnx(
             f"{output.stem}.safetensors, or install an older JAX: pip install 'jax<0.12'"
         ) from error
     model.metadata_props.update(metadata)
-    write_output(output, _jax2onnx()[0].to_proto(model).SerializeToString())
+    with _quiet():
+        body = _jax2onnx()[0].to_proto(model).SerializeToString()
+    write_output(output, body)
 
 
 def _translated(
