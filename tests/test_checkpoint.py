@@ -166,6 +166,15 @@ def test_a_damaged_checkpoint_is_named_and_the_earlier_one_offered(checkpoints, 
     assert names == ["1.safetensors", "2.damaged", "2.damaged-2"]
 
 
+@pytest.mark.parametrize("names", [("learners", "learners/policy"), ("a/b", "a")])
+def test_a_checkpoint_with_an_array_within_another_is_damaged(checkpoints, names):
+    arrays = {name: np.zeros(1) for name in names}
+    checkpoints.folder.mkdir()
+    array_file.write(checkpoints.folder / "1.safetensors", arrays, {"updates": "1"})
+    with pytest.raises(RunError, match=r"1.safetensors is damaged \(array"):
+        checkpoints.restore()
+
+
 def test_a_lone_damaged_checkpoint_is_named_and_kept(checkpoints):
     checkpoints.save(1, {"x": np.zeros(3)}, COUNTS, wait=True)
     cut_short(checkpoints.folder / "1.safetensors")

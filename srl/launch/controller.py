@@ -290,8 +290,9 @@ class Controller:
     def _look_after(self, member: Member, process: Process, now: float) -> None:
         """Notices that a worker has ended, or ends one that hangs."""
         if process.ended:
-            self._listen(0)  # its last messages
-            self._handle_exit(member)
+            self._listen(0)  # its last messages, and those of hosts, which may replace it
+            if member.process is process:
+                self._handle_exit(member)
         elif not member.killed and (trouble := member.trouble(now, self._heartbeat_seconds)):
             stack = "" if process.state().startswith("stopped") else process.stack()
             self._announce(f"{member.name} {trouble}; it is killed", stack)

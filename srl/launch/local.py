@@ -117,7 +117,7 @@ def _train_here(
             show.say(idle)
         try:
             expect_devices()
-            with run, _watched(run, show, stop, end):
+            with _watched(run, show, stop, end), run:  # a hang at its end is told, too
                 run.start(resume=resume)
                 with processes_beside(experiment, folder.path, show.say):
                     run.loop()

@@ -26,7 +26,7 @@ from srl.loop.xla_threads import choose_for_learning
 from srl.record.block_files import Files
 from srl.record.run_record import RunFolder
 from srl.streams.batch import Batch
-from srl.streams.group_state import STATE_BYTES, Stopped, pack, unpack
+from srl.streams.group_state import Stopped, pack, unpack
 
 _ACTING = ("params", "n", "observations", "values")
 """Parts of a learner's state, where it has them: all parameters, and normalisers."""
@@ -153,7 +153,7 @@ class Training:
         states = self.environments.states()
         body = pack({str(group): state for group, state in states.items()})
         if self.learner.progress.replicas > 1:
-            parts = [unpack(part.copy(), STATE_BYTES) for part in gathered(body)]
+            parts = [unpack(part.copy()) for part in gathered(body)]
             body = pack({group: state for part in parts for group, state in part.items()})
         return {**self.learner.state(), "environments": body}
 
@@ -175,7 +175,7 @@ class Training:
         self.learner.restore(tree)
         if self.learner.progress.replicas > 1:
             self._expect_equal_versions()
-        states = unpack(np.ascontiguousarray(tree["environments"]), STATE_BYTES)
+        states = unpack(np.ascontiguousarray(tree["environments"]))
         self.environments.restore({int(group): state for group, state in states.items()})
         self.learner.progress.restart_clock()
 

@@ -216,10 +216,10 @@ class Checkpoints:
         try:
             arrays, texts = array_file.read(self._file(version))
             metadata = _parsed(texts)
+            if like is None:
+                return _nest(arrays), metadata
         except (Unreadable, ValueError) as error:
             raise self._damaged(version, error) from None
-        if like is None:
-            return _nest(arrays), metadata
         leaves = named_leaves(like)
         if partial:
             arrays = {name: array for name, array in arrays.items() if name in leaves}
@@ -478,12 +478,17 @@ def _parsed(texts: dict[str, str]) -> dict[str, Any]:
 
 
 def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Gives nested dicts; raises ValueError where one name goes on after another."""
     tree: dict[str, Any] = {}
     for name, array in arrays.items():
         *path, last = name.split("/")
         inner = tree
         for part in path:
             inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"array {name} is within another array")
+        if last in inner:
+            raise ValueError(f"array {name} holds other arrays")
         inner[last] = array
     return tree
 

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,22 @@ SCHEMA = 1
 TIME = "%Y-%m-%d_%H-%M-%S"
 """The form of a run's folder's name, where none is given."""
 _LONGEST_NAME, _LONGEST_PATH = 255, 4096 - 256  # bytes, with room for a file's name in a folder
+_LOCK_SECONDS = 0.2  # for others' looks at the lock, which take it for a moment
+_ID_SECONDS = 1.0  # for the id of a process that has just taken the lock
 _TIME_PATTERN = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
+
+
+def _locked(lock: int) -> bool:
+    """Takes the lock for this process alone; False where another process has it."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True)
@@ -106,20 +122,20 @@ class RunFolder:
             lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise UserError(f"cannot write {file}: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(lock):
             os.close(lock)
             raise UserError(
                 f"another process is training {self.path}; stop it first: `srl stop {self.path}` "
                 "ends it after a checkpoint"
-            ) from None
+            )
         try:
             with contextlib.suppress(OSError):  # on a full disk; then only `srl stop` lacks it
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
             yield
         finally:
+            with contextlib.suppress(OSError):
+                os.ftruncate(lock, 0)  # the next process has the lock before its id is there
             os.close(lock)
 
     def trained_by(self) -> tuple[int, str] | None:
@@ -132,18 +148,20 @@ class RunFolder:
             lock = os.open(self.path / "lock", os.O_RDONLY)
         except OSError:
             return None
+        deadline = time.monotonic() + _ID_SECONDS
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None
-        except BlockingIOError:
-            pid, _, host = os.pread(lock, 1000, 0).decode(errors="replace").strip().partition(" ")
+            while time.monotonic() < deadline:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    return None
+                text = os.pread(lock, 1000, 0).decode(errors="replace")
+                pid, _, host = text.strip().partition(" ")
+                if pid.isdigit() and text.endswith("\n"):
+                    return int(pid), host
+                time.sleep(0.01)
         finally:
             os.close(lock)
-        if not pid.isdigit():
-            raise UserError(
-                f"a process has locked {self.path}/lock, and its id is not written there"
-            )
-        return int(pid), host
+        raise UserError(f"a process has locked {self.path}/lock, and its id is not written there")
 
     def discard(self) -> None:
         """Removes a run that never began to train; its folder held nothing else."""

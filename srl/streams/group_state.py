@@ -7,6 +7,7 @@ is a saved state to continue from.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from enum import IntEnum
@@ -146,8 +147,13 @@ def pack(tree: Tree) -> np.ndarray:
     return body
 
 
-def unpack(body: Body | None, limit_bytes: int) -> Tree:
+def unpack(body: Body | None, limit_bytes: float = math.inf) -> Tree:
     """The dicts, tuples and arrays that were packed, in the body's own memory.
+
+    Args:
+        body: From `pack`.
+        limit_bytes: The most bytes of the arrays, and with it a bound on their number, where the
+            body comes from a stream.
 
     Raises:
         Refused: If it is not a packed tree, or the arrays are larger than `limit_bytes`.

@@ -221,13 +221,16 @@ class RemoteActing:
         Raises:
             Refused: If the buffers have other shapes than the timestep.
         """
+        asked: list[np.ndarray] = []
         while True:
             try:
                 if self._gone:
+                    # The worker may have written its reply, which has the memory that was asked of.
+                    asked = asked or [leaf.copy() for leaf in self._request]
                     self._connection.close()
                     self._open()
                     self._gone = False
-                    self._send()
+                    self._send(asked)
                 return self._receive()
             except Disconnected:
                 self._gone = True
@@ -242,11 +245,11 @@ class RemoteActing:
                 raise Refused(f"a request with {name} of shapes {expected}; it has {held} here")
         self._checked = True
 
-    def _send(self) -> None:
+    def _send(self, asked: Sequence[np.ndarray] = ()) -> None:
         values, clock = self._asked
         if not self._checked:
             self._check_shapes(*values)
-        for target, source in zip(self._request, self._read(values), strict=True):
+        for target, source in zip(self._request, asked or self._read(values), strict=True):
             target[...] = source
         body = self._buffers.body("request") if self._remote else None
         self._connection.send(

@@ -33,7 +33,7 @@ _DTYPES = {
     "float64".split()
 }
 _LEAF = re.compile(r"([a-z0-9]{1,16})\[((?:\d{1,18},)*\d{1,18})?\]", re.ASCII)
-_MOST_LEAVES = 10_000
+_MOST_LEAVES = 100_000  # of a layout from elsewhere
 _MOST_DIMENSIONS = 16
 _MOST_DEPTH = 64
 
@@ -74,8 +74,13 @@ class Layout:
         return _Builder(math.inf).layout(_described(tree))
 
     @classmethod
-    def from_json(cls, text: bytes, limit_bytes: int) -> Layout:
+    def from_json(cls, text: bytes, limit_bytes: float) -> Layout:
         """Reads what `to_json` gave.
+
+        Args:
+            text: This.
+            limit_bytes: The most bytes of a body; infinity for a layout of this run's own, which
+                may have any number of arrays, too.
 
         Raises:
             Refused: If it is not a layout, or its body is larger than `limit_bytes`.
@@ -158,6 +163,7 @@ class _Builder:
 
     def __init__(self, limit_bytes: float) -> None:
         self._limit_bytes = limit_bytes
+        self._most_leaves = _MOST_LEAVES if math.isfinite(limit_bytes) else math.inf
         self._used = 0
         self._leaves = 0
 
@@ -184,10 +190,10 @@ class _Builder:
         # Empty arrays count as if they were not, or their other lengths would know no bound.
         size = math.prod(max(length, 1) for length in shape) * dtype.itemsize
         self._leaves += 1
-        if len(shape) > _MOST_DIMENSIONS or self._leaves > _MOST_LEAVES:
+        if len(shape) > _MOST_DIMENSIONS or self._leaves > self._most_leaves:
             raise Refused(
                 f"a layout with {len(shape)} dimensions, {self._leaves:,} arrays; expected at most "
-                f"{_MOST_DIMENSIONS}, {_MOST_LEAVES:,}"
+                f"{_MOST_DIMENSIONS}, {self._most_leaves:,}"
             )
         if self._used + size > self._limit_bytes:
             raise Refused(f"a layout of more than {self._limit_bytes:,} bytes")

@@ -100,10 +100,12 @@ class Offspring:
 
 def _end_all(mark: str, leaders: Collection[int], known: Collection[Known]) -> None:
     deadline = time.monotonic() + _END_SECONDS
-    while (found := _found(mark, leaders, known)) and time.monotonic() < deadline:
+    while found := _found(mark, leaders, known):  # which may take long among many processes
         for pid in found:
             with suppress(OSError):  # it has just ended, or is another user's
                 os.kill(pid, signal.SIGKILL)
+        if time.monotonic() >= deadline:
+            break
         time.sleep(_ROUND_SECONDS)
 
 

@@ -285,7 +285,10 @@ class Control:
                 self.on_start(self._start)
             elif message.kind == ControlMessage.ANSWER:
                 values = unpack(message)
-                self._answers = {values["number"]: values}
+                # The next may come before one is read: the first replica alone asks at the end.
+                last = values["number"]
+                self._answers = {n: x for n, x in self._answers.items() if n >= last - 1}
+                self._answers[last] = values
             elif message.kind == ControlMessage.SECONDS:
                 self.on_seconds(unpack(message))
             self._changed.notify_all()

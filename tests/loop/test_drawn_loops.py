@@ -89,10 +89,10 @@ REPLAYED = Looped("drawn:with_replay", "8,8:1", "forward", 2)
 @pytest.mark.parametrize(
     "plan",
     [
-        *("fused", "decoupled", "inline --plan.actors.compiled true"),
+        *("decoupled", "inline --plan.actors.compiled true"),
         *(
             pytest.param(plan, marks=pytest.mark.slow)
-            for plan in ("threads", "inline", "replicated")
+            for plan in ("fused", "threads", "inline", "replicated")
         ),
     ],
 )
@@ -114,7 +114,8 @@ def test_loops_with_memory_or_a_replay_train_alike(agrees, plan, loop):
 
 
 @pytest.mark.parametrize(
-    "plan", ["central", "env_servers", pytest.param("replicated", marks=pytest.mark.slow)]
+    "plan",
+    ["central", *(pytest.param(p, marks=pytest.mark.slow) for p in ("env_servers", "replicated"))],
 )
 def test_equal_unrolls_are_collected_elsewhere_too(agrees, plan):
     assert agrees(plan, EQUAL_UNROLLS)

@@ -43,7 +43,10 @@ def assert_close(a, b):
 
 @pytest.mark.parametrize(
     "name",
-    ["cartpole", pytest.param("recurrent", marks=pytest.mark.slow), "game", "stacked"],
+    [
+        *("cartpole", "stacked"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("recurrent", "game")),
+    ],
 )
 def test_it_trains_as_the_plain_loop_does(start, name):
     fused, plain = start(EXPERIMENTS[name], Fused), start(EXPERIMENTS[name], local_training)

@@ -2,8 +2,11 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +203,32 @@ def test_only_one_process_trains_a_run(tmp_path):
             pass
     with folder.locked():
         pass
+
+
+def test_the_process_that_trains_a_run_is_known_while_it_does(tmp_path):
+    _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    assert folder.trained_by() is None
+    with folder.locked():
+        assert folder.trained_by() == (os.getpid(), socket.gethostname())
+    assert folder.trained_by() is None
+    assert (folder.path / "lock").read_text() == ""  # the next one's id is not there at once
+
+
+def test_a_run_begins_while_others_look_who_trains_it(tmp_path):
+    _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    done = threading.Event()
+
+    def look():
+        while not done.is_set():
+            folder.trained_by()
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        for _ in range(300):
+            with folder.locked():
+                pass
+        done.set()
+        looking.result()
 
 
 def test_discarding_leaves_what_is_not_of_the_run(tmp_path):

@@ -54,15 +54,14 @@ class Worker:
             elif message.kind == InferenceMessage.REQUEST:
                 session = sessions[peer]
                 session.take_in(message, time.monotonic())
-                self.arrived.set()
-                if not self.replies:
-                    continue
                 *_, counter = session.asked
                 reply = session.buffers["reply"]
                 reply["action"][:] = self.name
                 if "memory" in reply:
                     reply["memory"]["counter"][:] = counter + 1
-                session.reply(np.zeros(2, np.int32))
+                if self.replies:
+                    session.reply(np.zeros(2, np.int32))
+                self.arrived.set()
 
     def close(self):
         self.closed = True
@@ -198,14 +197,16 @@ def test_a_request_is_sent_anew_where_a_worker_goes_after_it_has_come(workers):
     acting = group(workers)
     acting.begin((0, 0))
     died = workers.running[1]
-    died.replies = False
-    acting.ask(TIMESTEP, {"counter": np.zeros(4, np.float32)}, clock=0)
+    first, _ = acting.decide(TIMESTEP, {"counter": np.zeros(4, np.float32)}, clock=0)
+    died.arrived.clear()
+    died.replies = False  # it writes a reply, which has the place of the memory that is asked of
+    acting.ask(TIMESTEP, first.memory, clock=1)
     assert died.arrived.wait(SECONDS)
     workers.stop(1)
     workers.start(2)
     decision, _ = acting.answer()
     assert set(decision.action) == {2}
-    assert decision.memory["counter"].tolist() == [1.0] * 4
+    assert decision.memory["counter"].tolist() == [2.0] * 4
     acting.close()
 
 

@@ -1,7 +1,5 @@
 """What lies where in a body, and what is refused."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 
 from srl.core.errors import RunError
 from srl.streams import Identity, Layout, Message, Refused
+from srl.streams.group_state import pack, unpack
 from srl.streams.transport.message import HEADER_BYTES, MOST_COUNTS, decode, encode
 
 DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
@@ -102,7 +101,6 @@ def test_bfloat16_travels():
         (b'"float32[0,999999999999999999]"', "more than 1,048,576 bytes"),
         (b'["uint8[1048576]","uint8[1]"]', "more than 1,048,576 bytes"),
         (b'"uint8[' + b"1," * 16 + b'1]"', "17 dimensions"),
-        (json.dumps(["uint8[]"] * 10_001).encode(), "10,001 arrays"),
     ],
 )
 def test_what_is_no_layout_is_refused(text, told):
@@ -173,3 +171,14 @@ def test_any_header_is_read_or_refused(data, begin_well):
         return
     assert size <= LIMIT
     assert len(message.counts) <= MOST_COUNTS
+
+
+def test_states_of_this_run_hold_any_number_of_arrays_and_those_of_a_stream_a_bound():
+    """A thousand groups of a run have ten thousand arrays and more."""
+    tree = {str(group): (np.array(group),) for group in range(100_001)}
+    body = pack(tree)
+    assert unpack(body)["100000"][0] == 100_000
+    with pytest.raises(Refused, match="100,001 arrays; expected at most 16, 100,000"):
+        unpack(body, limit_bytes=1 << 30)
+    with pytest.raises(Refused, match="a layout of more than 64 bytes"):
+        unpack(pack((np.zeros(65, np.uint8),)), limit_bytes=64)

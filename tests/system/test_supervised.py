@@ -2,10 +2,13 @@
 
 import os
 import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from srl.system import started
 from srl.system.supervised import Child, Presence
 
 ACTS = """
@@ -67,6 +70,17 @@ def test_all_that_a_child_leaves_ends_with_it(child):
         assert stat.read().rpartition(")")[2].split()[0] == "Z"
     output.close()
     assert set(os.listdir("/proc/self/fd")) <= set(before)
+
+
+def test_all_that_a_child_leaves_ends_though_the_look_for_it_takes_long(child, monkeypatch):
+    process, output = child("leave")
+    left = int(output.readline())
+    monkeypatch.setattr(started, "_END_SECONDS", 0.0)
+    process.reap()
+    deadline = time.monotonic() + 60
+    with suppress(FileNotFoundError):
+        while Path(f"/proc/{left}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
 
 
 def test_a_child_shows_its_stack_and_its_state_until_it_is_killed(child):

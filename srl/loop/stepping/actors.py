@@ -42,6 +42,9 @@ class OneGroup:
         """Is never called."""
 
 
+_LAST_SECONDS = 10.0  # for the steps of other groups after an error
+
+
 class ActorThreads:
     """Runs the loop for each group of a worker until that is to end."""
 
@@ -149,12 +152,17 @@ class ActorThreads:
             raise self._error
 
     def close(self) -> None:
-        """Waits for the threads, which `endpoints.stopping` ends."""
-        for thread in self._threads:
+        """Waits for the threads, which `endpoints.stopping` ends.
+
+        After an error of one, those that hang are left to the end of the process.
+        """
+        deadline = time.monotonic() + _LAST_SECONDS
+        for thread, pool in zip(self._threads, self._pools, strict=True):
             if thread.is_alive():
-                thread.join()
-        for pool in self._pools:
-            pool.close()
+                left = max(deadline - time.monotonic(), 0.0)
+                thread.join(None if self._error is None else left)
+            if not thread.is_alive():
+                pool.close()
 
     def _run(self, numbers: range, pool: Pool) -> None:
         """Runs the loop for groups that one thread steps: one, or all where they step as ready."""

@@ -345,14 +345,16 @@ class PolledListener(Listener):
     """A listener that waits for file descriptors, one of which only `wake` writes."""
 
     def _wait_for(self, *fds: int) -> None:
+        self._waking = threading.Lock()
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll = select.epoll()
         for fd in (self._wakeup, *fds):
             self._epoll.register(fd, select.EPOLLIN)
 
     def _wait_no_more(self) -> None:
-        self._epoll.close()
-        os.close(self._wakeup)
+        with self._waking:  # or another thread would write into a descriptor that is no longer ours
+            self._epoll.close()
+            os.close(self._wakeup)
 
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""
@@ -366,8 +368,9 @@ class PolledListener(Listener):
 
     def wake(self) -> None:
         """Makes `receive` give None, now or when next called; from any thread."""
-        if not self._epoll.closed:
-            os.eventfd_write(self._wakeup, 1)
+        with self._waking:
+            if not self._epoll.closed:
+                os.eventfd_write(self._wakeup, 1)
 
 
 def opened(

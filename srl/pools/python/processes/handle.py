@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import select
 import socket
 import sys
 import time
@@ -154,9 +156,26 @@ class ProcessHandle:
             if message[0] == kind:
                 del self._messages[k]
                 return message[1]
-        while (message := receive_message(self.connection))[0] != kind:
+        while True:
+            self._expect_readable()
+            message = receive_message(self.connection)
+            if message[0] == kind:
+                return message[1]
             self._messages.append(message)
-        return message[1]
+
+    def _expect_readable(self) -> None:
+        """Waits for a message, and passes on standard error, which holds a pipe's size alone."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        poll.register(self.stderr, select.POLLIN)
+        deadline = time.monotonic() + (self._step_timeout or math.inf)
+        while (left := deadline - time.monotonic()) > 0:
+            ready = {fd for fd, _ in poll.poll(1000 * min(left, 60.0))}
+            if self.stderr in ready and not self.forward_stderr():
+                poll.unregister(self.stderr)
+            if self.connection.fileno() in ready:
+                return
+        raise TimeoutError
 
     def next_message(self) -> tuple[str, Any]:
         """The next message of any kind; raises as `receive`."""
