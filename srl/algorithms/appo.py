@@ -64,4 +64,5 @@ class APPOInstance(PPOInstance):
         discounts = self.config.discount, self.config.gae_lambda
         advantage, correction = vtrace(*rows, log_ratio, *discounts)
         weight = jnp.exp(jnp.minimum(log_ratio, jnp.log(self.config.max_weight)))
-        return Estimates(advantage, correction, proximal, weight)
+        own = self.not_by_teacher(unroll.log_prob)
+        return Estimates(advantage, correction, jnp.where(own, proximal, jnp.inf), weight)

@@ -230,10 +230,9 @@ class DiscreteSACInstance(StepsInstance):
         """Gives the target networks; see `StepsInstance`."""
         return {"targets": ("critics", self.critics, state.targets)}
 
-    def expected(self, choice: Categorical, values: Array, observation: Tree) -> Array:
-        """Gives the expected value of the actor's choice (eq. 10), [S]; 0 without any choice."""
-        value = jnp.sum(jnp.exp(choice.log_probs[0]) * values, axis=-1)
-        return jnp.where(any_allowed(observation), value, 0.0)
+    def expected(self, choice: Categorical, values: Array) -> Array:
+        """Gives the expected value of the actor's choice (eq. 10), [S]."""
+        return jnp.sum(jnp.exp(choice.log_probs[0]) * values, axis=-1)
 
     def entropy(self, choice: Categorical, observation: Tree) -> Array:
         """Gives the entropy of the choice, [S]; 0 where nothing may be chosen."""
@@ -248,7 +247,7 @@ class DiscreteSACInstance(StepsInstance):
         choice = self.actor.choice(params["actor"], *last, steps.last_memory("actor"))
         next_values = self.critics.values(state.targets, *last, steps.last_memory("targets"))
         next_values = min_of_subset(next_values, key, self.config.subset)
-        next_value = self.expected(choice, next_values, steps.last)
+        next_value = self.expected(choice, next_values)
         soft_value = next_value + jnp.exp(params["log_temperature"]) * self.entropy(
             choice, steps.last
         )
@@ -269,7 +268,7 @@ class DiscreteSACInstance(StepsInstance):
         values = self.critics.values(state.params["critics"], *seen, steps.memory("critics"))
         # With two critics the actor goes by the least value, with more by the mean (REDQ).
         joined = jnp.min if self.config.critics == 2 else jnp.mean
-        value = self.expected(choice, joined(values, axis=0), observation)
+        value = self.expected(choice, joined(values, axis=0))
         entropy = self.entropy(choice, observation)
         loss = -(value + jnp.exp(state.params["log_temperature"]) * entropy)
         return loss, {"actor_loss": loss, "entropy": entropy}

@@ -124,7 +124,7 @@ def expect_masks(specs: Specs) -> None:
 def any_allowed(observation: Tree) -> Array:
     """Gives where any action is allowed, bool [...], or [] without masks.
 
-    After an episode's last action, masks may allow nothing.
+    Masks may allow nothing after an episode's last action, and while others have their turn.
     """
     mask = action_mask(observation)
     return jnp.ones((), bool) if mask is None else jnp.any(mask.astype(bool), axis=-1)

@@ -227,10 +227,9 @@ class DQNInstance(Instance):
             chooser = actor.outputs(jax.lax.stop_gradient(params), statistics, steps.last)
         best = actor.best(steps.last, chooser)
         following = actor.joint(state.targets, statistics, steps.last, last, best)
-        discount = jnp.where(actor.can_act(steps.last), steps.discount, 0.0)
         outputs = actor.outputs(params, statistics, steps.observation)
         taken = actor.joint(params, statistics, steps.observation, outputs, steps.action)
-        target = steps.reward, discount, following
+        target = steps.reward, steps.discount, following
         error, loss = form.loss(taken, form.target(*target))
         value, metrics = form.value(taken), form.metrics(*target)
         return loss, {"q_loss": loss, "q_value": value, "td_error": error, **metrics}

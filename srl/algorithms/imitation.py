@@ -21,6 +21,7 @@ import numpy as np
 
 from srl.algorithms.algorithm import Algorithm, Instance
 from srl.algorithms.distributions import Distribution
+from srl.algorithms.gradient_descent import where
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable, Schedule
@@ -35,7 +36,7 @@ SHARE = "teacher_share"
 FALLING = ((0.0, 1.0), (0.3, 0.0))
 """The points of the weight of imitation where none is given: a teacher that knows more than the
 policy can see holds it back in the end."""
-_SALT = 1  # that a slot's key is folded with, for who acts
+_SALT = 2**32 - 1  # that a slot's key is folded with, for who acts; parts of actions count from 0
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,16 @@ class ImitatingInstance(Instance):
     def only_value_learns(self, n: Array) -> Array:
         """Tells if only the value is learned in the update after n, bool []."""
         return n < self.config.value_warm_up
+
+    def optimizer_before(self, state: Any, step: Array) -> Any:
+        """Gives the optimizer's state, anew at the policy's first step after `value_warm_up`.
+
+        Adam has counted steps of the policy in which its gradient was 0.
+        """
+        if not self.config.value_warm_up:
+            return state.optimizer
+        begins = (state.n == self.config.value_warm_up) & (step == 0)
+        return where(begins, self.adam.init(state.params), state.optimizer)
 
     def with_policy_frozen(self, n: Array, before: Tree, after: Tree) -> Tree:
         """Gives the parameters after a gradient step; during `value_warm_up` the policy's stay.

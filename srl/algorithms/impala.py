@@ -196,7 +196,8 @@ class IMPALAInstance(ImitatingInstance):
         sums, _ = gradient_sums(loss, state.params, valid)
         gradient, metrics = total(sums).mean()
         rate = annealed_rate(self.config, state.n, self.updates)
-        params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
+        optimizer = self.optimizer_before(state, step)
+        params, optimizer = self.adam.step(state.params, optimizer, gradient, rate)
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
         params = self.with_policy_frozen(state.n, state.params, params)
         return state._replace(params=params, optimizer=optimizer), metrics

@@ -350,6 +350,8 @@ class PPOInstance(ImitatingInstance):
         from_rewards = -surrogate - config.entropy_cost * entropy
         divergence = self.divergence(policy, samples.advice)
         imitating, metrics = self.policy_loss(state.n, from_rewards, divergence)
+        if self.mixes:
+            metrics["own_actions"] = own
         return imitating + config.value_cost * value_loss, {
             **metrics,
             "policy_loss": -surrogate,
@@ -369,9 +371,9 @@ class PPOInstance(ImitatingInstance):
         loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, samples.valid)
         gradient, metrics = total(sums).mean()
-        params, optimizer = self.adam.step(
-            state.params, state.optimizer, gradient, self.learning_rate(state)
-        )
+        optimizer = self.optimizer_before(state, step)
+        rate = self.learning_rate(state)
+        params, optimizer = self.adam.step(state.params, optimizer, gradient, rate)
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
         params = self.with_policy_frozen(state.n, state.params, params)
         return state._replace(params=params, optimizer=optimizer), metrics
@@ -382,8 +384,12 @@ class PPOInstance(ImitatingInstance):
         """Takes in the statistics of observations, adapts the step size, counts the update."""
         scale = state.step_scale
         if self.config.desired_kl:
-            last_epoch = metrics["approx_kl"][-self.division.per_epoch :]
-            scale = adapted(scale, jnp.mean(last_epoch), self.config.desired_kl)
+            last_epoch = -self.division.per_epoch
+            kl = jnp.mean(metrics["approx_kl"][last_epoch:])
+            if self.mixes:  # the teacher's actions count as 0 in it
+                kl /= jnp.maximum(jnp.mean(metrics["own_actions"][last_epoch:]), 1e-6)
+            stays = self.only_value_learns(state.n)
+            scale = jnp.where(stays, scale, adapted(scale, kl, self.config.desired_kl))
         learned = state._replace(
             n=state.n + 1, observations=batch.results.observations, step_scale=scale
         )

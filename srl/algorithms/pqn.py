@@ -185,8 +185,7 @@ class PQNInstance(Instance):
         observed = state.params, state.observations, unroll.observation
         outputs = self.actor.outputs(*observed, memory, ended)
         action = self.actor.best(unroll.observation, outputs)
-        values = self.actor.head.form.value(self.actor.joint(*observed, outputs, action))
-        best = jnp.where(self.actor.can_act(unroll.observation), values, 0.0)
+        best = self.actor.head.form.value(self.actor.joint(*observed, outputs, action))
         rows = unroll.reward, unroll.terminated, unroll.truncated, best
         # The lambda return is the value of a row and the lambda-weighted errors from there on.
         discounts = self.config.discount, self.config.q_lambda

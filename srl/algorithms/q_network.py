@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from srl.algorithms.distributions import Distribution, action_mask, any_allowed, of_slots
+from srl.algorithms.distributions import Distribution, action_mask, of_slots
 from srl.algorithms.normalization import ObservationNormalizer
 from srl.algorithms.value_heads import ValueHead, of_action
 from srl.core.errors import UserError
@@ -173,12 +173,11 @@ class QNetwork:
         return self.network.policy_memories(params, inputs, memory, ended)
 
     def best(self, observation: Tree, outputs: Array) -> Array:
-        """Gives the best allowed action of each row, int32 [...], by outputs [..., outputs]."""
-        return jnp.argmax(self.mask(observation, self.head.values(outputs)), axis=-1)
+        """Gives the best allowed action of each row, int32 [...], by outputs [..., outputs].
 
-    def can_act(self, observation: Tree) -> Array:
-        """Gives where any action is allowed, bool [...], or [] without masks."""
-        return any_allowed(observation)
+        Where nothing is allowed, as while others have their turn, that is the first, as in acting.
+        """
+        return jnp.argmax(self.mask(observation, self.head.values(outputs)), axis=-1)
 
     def joint(
         self, params: Tree, statistics: Any, observation: Tree, outputs: Array, action: Array

@@ -286,7 +286,6 @@ class R2D2Instance(Instance):
         observed = state.observations, observation
         best = actor.best(observation, outputs if config.double else targets)
         following = form.value(actor.joint(state.targets, *observed, targets, best))
-        following = jnp.where(actor.can_act(observation), following, 0.0)
         following = unrescaled(following) if config.rescale else following
         ends = reward, terminated, truncated
         target = n_step_returns(*ends, following, config.discount, config.n_step)

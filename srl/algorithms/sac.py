@@ -262,7 +262,7 @@ class SACInstance(StepsInstance):
 
     def temperature(self, log_temperature: Array, observation: Tree) -> Array:
         """Gives the weight of the entropy, [S], or [] without tasks: each has its own."""
-        return jnp.exp(of_task(log_temperature, self.normalizer.task(observation)))
+        return of_task(jnp.exp(log_temperature), self.normalizer.task(observation))
 
     def critic_loss(
         self, critics: Tree, state: SACState, steps: Transitions, keys: Array, slot: Array
@@ -304,8 +304,9 @@ class SACInstance(StepsInstance):
     ) -> tuple[Array, Metrics]:
         """The entropy's difference to its target, times log alpha (eq. 18), [S]."""
         target = self.config.target_entropy * self.actor.count(observation)
+        alpha = jnp.broadcast_to(self.temperature(log_alpha, observation), entropy.shape)
+        log_alpha = jnp.where(jnp.isfinite(log_alpha), log_alpha, 0.0)  # of a temperature of 0
         log_alpha = of_task(log_alpha, self.normalizer.task(observation))
-        alpha = jnp.broadcast_to(jnp.exp(log_alpha), entropy.shape)
         return log_alpha * (entropy - target), {"temperature": alpha}
 
     def gradient_step(

@@ -106,7 +106,7 @@ def team_unroll(unroll: Unroll, agents: int) -> Unroll:
 
         return jax.tree.map(of, tree)
 
-    observed = TeamObservation(
+    observed = _with_absent_ended(
         *map(split, (unroll.observation, unroll.terminated, unroll.truncated))
     )
     ended = jnp.all(observed.ended, axis=-1)
@@ -121,6 +121,18 @@ def team_unroll(unroll: Unroll, agents: int) -> Unroll:
         memory=split(unroll.memory),
         slot=split(unroll.slot, axis=0)[:, 0],
     )
+
+
+def _with_absent_ended(agents: Tree, terminated: Array, truncated: Array) -> TeamObservation:
+    """Gives the observation in which agents that were not there have no part in a team's end.
+
+    Rows before an agent joins are truncated. If its team's episode ends before it does, its last
+    row would be taken for one that was cut off.
+    """
+    ended = terminated | truncated
+    last = jnp.all(ended, axis=-1, keepdims=True)
+    absent = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1] & ~last[:-1]]) & last
+    return TeamObservation(agents, terminated | absent, truncated & ~absent)
 
 
 @dataclass(frozen=True)
@@ -239,10 +251,6 @@ class TeamNetwork:
         """Gives each agent's best allowed action, int32 [..., A]: together, the team's best."""
         return self.agent.best(observation.agents, outputs)
 
-    def can_act(self, observation: TeamObservation) -> Array:
-        """Marks all rows: agents that can do nothing count for nothing in a team's value."""
-        return jnp.ones((), bool)
-
     def joint(
         self,
         params: Tree,
@@ -266,17 +274,17 @@ class TeamNetwork:
         if self.mixer.kind == "vdn":
             return jnp.sum(values, axis=-1, keepdims=True)
         inputs = self.agent.normalizer.normalize(statistics, observation.agents)
-        state = self._state(inputs, observation.ended)
+        state = self._state(inputs, observation.present)
         return self._module.apply({"params": params["mixer"]}, values, state)[..., None]
 
-    def _state(self, inputs: Tree, ended: Array) -> Tree:
+    def _state(self, inputs: Tree, present: Array) -> Tree:
         """The observations of all agents, or one agent's copy of the key, [..., 1 or A, ...].
 
         It is that of the first agent that is there: those of others may be zeros.
         """
         if not self.mixer.state_key:
             return inputs
-        first = jnp.argmin(ended, axis=-1, keepdims=True)
+        first = jnp.argmax(present, axis=-1, keepdims=True)
 
         def of_first(x: Array) -> Array:
             index = first.reshape(*first.shape, *[1] * (x.ndim - first.ndim))
