@@ -15,7 +15,7 @@ import pytest
 
 import srl
 from srl import SelfPlay, UserError, plans
-from srl.algorithms import ALGORITHMS, DQN, PPO
+from srl.algorithms import ALGORITHMS, DQN, PPO, Mixer
 from srl.config.experiment import load_experiment
 from srl.core.config_values import config_values, made_from
 from srl.dataflow.plans import PLANS
@@ -223,6 +223,19 @@ def test_a_file_is_trained_as_by_the_command(tmp_path):
         ({"experiment": "CartPole-v1", "plan": plans.inline()}, "is given by its name"),
         ({"experiment": SMALL, "resume": True}, "give its folder as run_dir"),
         ({"experiment": replace(SMALL, num_envs=0)}, "num_envs is 0"),
+        ({"experiment": replace(SMALL, name=3)}, "name is 3; expected letters"),
+        (
+            {"experiment": replace(SMALL, algorithm=PPO(network="mlp"))},
+            "algorithm.network is 'mlp'; expected a Network",
+        ),
+        (
+            {"experiment": replace(SMALL, algorithm=PPO(mirror=1))},
+            "algorithm.mirror is 1; expected a Mirror, or None",
+        ),
+        (
+            {"experiment": replace(SMALL, algorithm=DQN(mixer=Mixer("vdn")))},
+            "algorithm.mixer mixes the values of a team, and the policy has one agent",
+        ),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_made(arguments, message):

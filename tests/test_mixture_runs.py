@@ -1,16 +1,19 @@
 """A run of a mixture: its reports, its evaluation, its agent."""
 
 import json
+from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 
 import srl
-from srl import Experiment
+from srl import Experiment, Mixture
 from srl.algorithms import PPO
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 from srl.launch.local import train
+from srl.networks import MLP
 from srl.run.folder import create_run
 
 TASKS = "mixture:swing=native:Pendulum-v1,hop=native:Hopper-v5"
@@ -67,3 +70,39 @@ def test_python_environments_alone_make_a_mixture(tmp_path):
     experiment.validate()
     assert experiment.settled_plan.name == "replicated"
     assert np.array_equal(env.task_of, [0, 0, 0, 1])
+
+
+class Steps(gymnasium.Env):
+    """Episodes of a drawn length, in the experiment's own process."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 1.0, bool(self.np_random.random() < 0.2), False, {}
+
+
+@pytest.mark.parametrize(
+    ("env", "workers"),
+    [
+        ("mixture:swing=Pendulum-v1,roll=MountainCarContinuous-v0", 2),
+        (Mixture({"own": Steps, "pole": "CartPole-v1"}), 0),
+    ],
+)
+def test_tasks_may_all_be_in_python(tmp_path, env, workers):
+    algorithm = PPO(network=MLP(width=4), unroll_length=8, epochs=1, minibatches=1)
+    experiment = Experiment("python", env, num_envs=4, algorithm=algorithm, updates=1)
+    experiment = replace(experiment, workers=workers)
+    run = srl.train(experiment, run_dir=tmp_path / "run", quiet=True)
+    assert len(run.metrics) == 1
+
+
+def test_an_unknown_task_is_named_before_a_run(tmp_path):
+    experiment = Experiment("python", "mixture:a=Pendulum-v1,b=Pendlum-v1", updates=1)
+    with pytest.raises(UserError, match="did you mean Pendulum-v1"):
+        srl.train(experiment, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -38,7 +38,9 @@ def test_environments_step_while_the_learner_learns_where_staleness_is_allowed(m
     assert load(NATIVE, "--max-staleness", "1", "--num-envs", "9").plan == plans.fused()
     assert load(PYTHON, "--max-staleness", "0").plan == plans.replicated(1)
     stale = replace(load(PYTHON), plan=None, max_staleness=1)
-    assert replace(stale, env=lambda: None).settled_plan == plans.replicated(1)
+    made_here = replace(stale, env=lambda: None)
+    assert made_here.settled_plan == plans.replicated(1)
+    assert replace(made_here, workers=4).settled_plan == plans.threads(1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from srl.algorithms.returns import where_rows
 from srl.core.errors import PlanError, UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
-from srl.core.settings import Range, Settings, ZeroToOne, hints, ranges
+from srl.core.settings import Range, Settings, ZeroToOne, expect_parts, hints, ranges
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
@@ -132,6 +132,7 @@ class Algorithm(Settings):
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits, or the algorithm not complete."""
         self.instance.expect_complete()
+        expect_parts("algorithm", self)
         for name in (item.name for item in fields(self)):
             value, limits = getattr(self, name), self.limits.get(name)
             if not isinstance(value, Schedule):

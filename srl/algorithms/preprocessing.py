@@ -10,6 +10,7 @@ from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.frames import FrameStack
 from srl.algorithms.returns import where_rows
 from srl.algorithms.teams import team_unroll
+from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Tree, Unroll
 
@@ -36,6 +37,11 @@ def bound(
     pairs = tuple(specs.agent_spaces[i] for i in own) if specs.agent_spaces else ()
     specs = replace(specs, agents=tuple(specs.agents[i] for i in own), agent_spaces=pairs)
     transform, team = reward_transform(algorithm), getattr(algorithm, "mixer", None) is not None
+    if team and len(specs.agents) == 1:
+        raise UserError(
+            f"algorithm.mixer mixes the values of a team, and the policy has one agent, "
+            f"{specs.agents[0]}; leave it out"
+        )
     slots = num_envs if team else num_envs * len(own)
     if algorithm.frame_stack <= 1:
         stack, instance = None, algorithm.bind(specs, updates, slots)

@@ -218,8 +218,8 @@ class Experiment(Settings):
     def validate(self) -> None:
         """Raises UserError, which names the field, where a value is not what is expected."""
         expect_declared("experiment", self)
-        name = str(self.name)
-        expect(re.fullmatch(r"\w[\w.-]*", name), "name", name, "letters, digits, '-', '_', '.'")
+        good = isinstance(self.name, str) and re.fullmatch(r"\w[\w.-]*", self.name)
+        expect(good, "name", self.name, "letters, digits, '-', '_', '.'")
         for field_name, limits in _LIMITS.items():
             may_be_none = field_name in _MAY_BE_NONE
             expect_number(field_name, getattr(self, field_name), *limits, or_none=may_be_none)

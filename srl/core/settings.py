@@ -8,9 +8,9 @@ import inspect
 import math
 import sys
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, NamedTuple, Self, get_args
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect
 from srl.core.other_names import setting_hint
 
 
@@ -59,6 +59,35 @@ def ranges(kind: type) -> dict[str, Range]:
         own = [part for option in options for part in option if isinstance(part, Range)]
         found |= {name: own[0]} if own else {}
     return found
+
+
+@functools.cache
+def parts(kind: type) -> dict[str, tuple[type, bool]]:
+    """The settings of a dataclass that have settings themselves: their class, and if None will do.
+
+    There are none where an annotation cannot be evaluated.
+    """
+    found: dict[str, tuple[type, bool]] = {}
+    with contextlib.suppress(NameError):  # of an import for type checkers alone
+        for name, hint in get_type_hints(kind).items():
+            kinds = set(get_args(hint) or (hint,))
+            own, *others = kinds - {type(None)} or {None}
+            if not others and isinstance(own, type) and issubclass(own, Settings):
+                found[name] = own, type(None) in kinds
+    return found
+
+
+def expect_parts(name: str, settings: Any) -> None:
+    """Raises UserError where a setting that has settings itself is of another class.
+
+    Args:
+        name: Of the settings, such as algorithm.
+        settings: A dataclass.
+    """
+    for part, (kind, may_be_none) in parts(type(settings)).items():
+        given, none = getattr(settings, part, None), ", or None" if may_be_none else ""
+        good = isinstance(given, kind) or (given is None and may_be_none)
+        expect(good, f"{name}.{part}", given, f"a {kind.__name__}{none}")
 
 
 class _Signature:

@@ -191,7 +191,8 @@ def usual(experiment: Divided, cores: int | None, *, accelerated: bool) -> Plan:
     one steps while the accelerator acts for the other. All else is the plain loop in one process.
 
     With a staleness above 0 environments step while the learner learns: pools in C++ in threads,
-    environments in Python with an id, which other processes can make, in processes.
+    environments in Python with an id, which other processes can make, in processes. Of a class or
+    function, worker processes step them for a thread, if there are any.
 
     Args:
         experiment: The experiment.
@@ -204,6 +205,8 @@ def usual(experiment: Divided, cores: int | None, *, accelerated: bool) -> Plan:
         overlapping = threads()
     elif backend.language == "Python" and stale and not callable(env):
         overlapping = sized(inline(), experiment, cores, accelerated=accelerated)
+    elif backend.language == "Python" and stale and experiment.workers:
+        overlapping = threads(actors=1)
     else:
         overlapping = None
     if overlapping is not None and _divides(overlapping, experiment):
@@ -216,7 +219,8 @@ def usual(experiment: Divided, cores: int | None, *, accelerated: bool) -> Plan:
 def turns_text(plan: Plan, max_staleness: int | None) -> str:
     """Describes if a plan's environments step while it learns, and why."""
     if len(plan.fragments) == 1:
-        return "steps and learns in turns"
+        useless = "" if max_staleness == 0 else ", so max_staleness has no effect"
+        return f"steps and learns in turns{useless}"
     if max_staleness == 0:
         return "steps and learns in turns, as max_staleness is 0"
     age = "of any age" if max_staleness is None else f"up to {max_staleness} updates old"

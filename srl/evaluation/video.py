@@ -247,7 +247,8 @@ def _metadata(env: Any) -> Mapping[str, Any]:
                 if isinstance(entry, str)
                 else entry
             )
-        return getattr(maker, "metadata", {})
+        metadata = getattr(maker, "metadata", {})  # of a class derived from a wrapper, a property
+        return metadata if isinstance(metadata, Mapping) else {}
     return {}
 
 

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from srl.config.experiment import environment_ids
-from srl.core.backends import BACKENDS
+from srl.core.backends import BACKENDS, MIXTURE
 from srl.core.errors import SrlError, UserError, described
 from srl.core.tree import map_tree
 from srl.extras.check_env.gymnasium_checks import GymnasiumChecks
@@ -67,6 +67,8 @@ def _source(env: str) -> Any:
         ids = environment_ids(Path(env))
         hint = " or ".join(f"srl check-env {name}" for name in ids)
         raise UserError(f"{env} is a file; name what makes an environment: {hint or _NAMING}")
+    if env.startswith(MIXTURE):
+        raise UserError(f"{env} is a mixture: check the environment of each task")
     module = env.rpartition(":")[0]
     try:
         found = named_maker(env)
