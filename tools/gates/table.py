@@ -202,9 +202,10 @@ GATES = (
     Gate(
         "r2d2-cartpole:hidden_velocities",
         f"{_NO_VELOCITIES} --algorithm r2d2",
-        300,
+        400,
         "none; without memory below 100",
         lasting=_RISING,
+        evaluated=True,
     ),
     Gate(
         "pqn-cartpole:hidden_velocities",
