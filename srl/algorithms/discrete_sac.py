@@ -6,7 +6,7 @@ expectation: nothing is drawn to learn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -24,7 +24,13 @@ from srl.algorithms.normalization import ObservationNormalizer, Statistics
 from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Rows, Transitions
 from srl.algorithms.replay_ratio import zeros_unless
-from srl.algorithms.sequences import NamedNetworks, StepsInstance, Windows, expect_steps_fit
+from srl.algorithms.sequences import (
+    NamedNetworks,
+    StepsInstance,
+    Windows,
+    expect_steps_fit,
+    with_memory_settled,
+)
 from srl.algorithms.value_heads import chosen
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -92,9 +98,8 @@ class DiscreteSAC(OffPolicy):
         expect_critics_fit(self)
 
     def settled(self, num_envs: int = 64) -> Self:
-        """Gives the settings with the length of unrolls, where that is 0."""
-        usual = 32 if self.network.memory else 8
-        return replace(self, unroll_length=self.unroll_length or usual)
+        """Gives the settings with the length of unrolls and the layer after memory."""
+        return with_memory_settled(self)
 
     @property
     def instance(self) -> type[DiscreteSACInstance]:

@@ -18,7 +18,14 @@ from math import ceil
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms.algorithm import Instance, Rewards, Total
-from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
+from srl.algorithms.gradient_descent import (
+    Descent,
+    annealed_rate,
+    clipped,
+    gradient_sums,
+    polyak,
+    where,
+)
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy, replay_for
 from srl.algorithms.q_network import QNetwork, epsilon
@@ -47,7 +54,7 @@ class R2D2(OffPolicy):
     """Weight of a reward one step later."""
     network: Network = field(
         default_factory=lambda: AutoNetwork(
-            MLP(width=128, activation="relu"), memory=128, cell="lstm"
+            MLP(width=128, activation="relu"), memory=128, cell="lstm", after_memory=128
         )
     )
     """Network of the action values, with memory."""
@@ -69,7 +76,7 @@ class R2D2(OffPolicy):
     """The capacity of the replay, in steps of all environments."""
     warm_up: Annotated[int, Range(0)] = 2_000
     """Steps before learning begins."""
-    batch_size: AtLeastOne = 32
+    batch_size: AtLeastOne = 16
     """Sequences of a gradient step, rounded to a multiple or a part of the slots."""
     samples_per_insert: Annotated[float, Range(0.001)] = 13.0
     """The mean number of times that each step is learned from, exact despite the batch's
@@ -94,15 +101,17 @@ class R2D2(OffPolicy):
     """True if the network chooses the actions of targets, and not the target network."""
     dueling: bool = True
     """True if a state's value and the advantages of actions are separate outputs, each after a
-    hidden layer as wide as the memory."""
+    hidden layer as wide as what comes before."""
     priorities: ZeroToOne = 0.9
     """The exponent of priorities; 0 draws uniformly."""
     correction: ZeroToOne = 0.6
     """The exponent of the importance weights that correct for priorities; 1 corrects in full."""
     largest: ZeroToOne = 0.9
     """The weight of a sequence's largest error in its priority; the rest is that of the mean."""
-    learning_rate: Annotated[Adjustable, Range(0.0)] = 2.5e-4
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 5e-4
     """The step size of Adam."""
+    anneal: bool = True
+    """True if the learning rate falls linearly to 0 over a run of known length."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 10.0
     """The largest norm of a gradient; longer ones are scaled to it."""
     mixer: Mixer | None = None
@@ -333,9 +342,8 @@ class R2D2Instance(Instance):
         sums, priority = zeros_unless(ratio.due(state.n, step), gradients)
         sums = total(sums)
         gradient, metrics = sums.mean()
-        params, optimizer = self.adam.step(
-            state.params, state.optimizer, gradient, config.learning_rate
-        )
+        rate = annealed_rate(config, state.n, self.updates)
+        params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
         moves = ratio.every(config.target_period, state.n, step)
         tau = jnp.where(moves, config.target_rate, 0.0)
         targets = polyak(params, state.targets, tau)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -297,6 +297,21 @@ _WITHOUT_MEMORY = {
     "hindsight": _AS_THEY_WERE,
     "mirror": _AS_THEY_WERE,
 }
+
+
+_AFTER_MEMORY = 256  # units
+
+
+def with_memory_settled(config: Any) -> Any:
+    """Gives settings with the length of unrolls and the layer after memory, where left open.
+
+    The layer is what actions and observations of now reach values by: in the memory itself, which
+    forgets slowly, each step changes little.
+    """
+    network, length = config.network, config.unroll_length
+    if network.memory and network.after_memory is None:
+        network = replace(network, after_memory=_AFTER_MEMORY)
+    return replace(config, network=network, unroll_length=length or (32 if network.memory else 8))
 
 
 def expect_steps_fit(config: Any) -> None:

@@ -11,7 +11,7 @@ slot may explore with a noise of its own, and critics may learn distributions of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -24,7 +24,13 @@ from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy
 from srl.algorithms.replay import Replay, Transitions
 from srl.algorithms.replay_ratio import zeros_unless
-from srl.algorithms.sequences import NamedNetworks, StepsInstance, Windows, expect_steps_fit
+from srl.algorithms.sequences import (
+    NamedNetworks,
+    StepsInstance,
+    Windows,
+    expect_steps_fit,
+    with_memory_settled,
+)
 from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
@@ -109,9 +115,8 @@ class TD3(OffPolicy):
         return range_remarks(self, report)
 
     def settled(self, num_envs: int = 64) -> Self:
-        """Gives the settings with the length of unrolls, where that is 0."""
-        usual = 32 if self.network.memory else 8
-        return replace(self, unroll_length=self.unroll_length or usual)
+        """Gives the settings with the length of unrolls and the layer after memory."""
+        return with_memory_settled(self)
 
     @property
     def instance(self) -> type[TD3Instance]:

@@ -79,5 +79,8 @@ class AutoNetwork(Network):
                 f"network {type(kind).__name__}: give network={type(kind).__name__}(width=...)"
             )
         kind = replace(kind, **given)
-        common = {name: getattr(self, name) for name in ("memory", "cell", "layer_norm", "shared")}
+        common = {
+            name: getattr(self, name)
+            for name in ("memory", "cell", "after_memory", "layer_norm", "shared")
+        }
         return replace(kind, **common)

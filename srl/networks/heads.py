@@ -21,6 +21,7 @@ def policy_and_value(
     num_outputs: int,
     memory: int,
     cell: str,
+    after_memory: int,
     space: Space,
     value_space: Space | None = None,
 ) -> PolicyAndValue:
@@ -32,6 +33,7 @@ def policy_and_value(
         num_outputs: Outputs of the policy; 0 gives its features themselves.
         memory: Units of the recurrent layer; 0: none.
         cell: The kind of this layer, gru or lstm.
+        after_memory: Units of a hidden layer after it; 0: none.
         space: The space of the policy's observations.
         value_space: The space of the value's observations; None where it is the policy's.
 
@@ -40,11 +42,11 @@ def policy_and_value(
     """
     if cell not in CELLS:
         raise UserError(f"network.cell={cell!r}: expected {' or '.join(CELLS)}")
-    policy = Headed(policy_features, memory, cell, num_outputs, head_scale=0.01)
+    policy = Headed(policy_features, memory, cell, after_memory, num_outputs, head_scale=0.01)
     numbers = memory * (2 if cell == "lstm" else 1)
     if value_features is None:
         return PolicyAndValue(space, policy, dense(1, 1.0), numbers, shared=True)
-    value = Headed(value_features, memory, cell, 1, head_scale=1.0)
+    value = Headed(value_features, memory, cell, after_memory, 1, head_scale=1.0)
     return PolicyAndValue(space, policy, value, numbers, value_space=value_space)
 
 
@@ -54,6 +56,7 @@ class Headed(nn.Module):
     features: nn.Module
     memory: int
     cell: str
+    after_memory: int
     num_outputs: int
     head_scale: float
 
@@ -64,7 +67,12 @@ class Headed(nn.Module):
         """See PolicyAndValue."""
         x = self._features_of(observation)
         if self.memory:
-            x, memory = CELLS[self.cell](self.memory, name="memory")(x, memory, ended)
+            inputs = x
+            cell = CELLS[self.cell](self.memory, self.after_memory > 0, name="memory")
+            x, memory = cell(x, memory, ended)
+            if self.after_memory:
+                both = jnp.concatenate([inputs, x], axis=-1)
+                x = nn.relu(dense(self.after_memory, name="after_memory")(both))
         if not self.num_outputs:
             return x, memory, x
         return dense(self.num_outputs, self.head_scale, name="head")(x), memory, x
@@ -107,12 +115,13 @@ class GatedRecurrentUnit(nn.Module):
     """A layer with memory (Cho et al., 2014, with the reset gate applied after the product)."""
 
     units: int
+    ratios: bool = False
 
     @nn.compact
     def __call__(self, x: Array, memory: Array, ended: Array) -> tuple[Array, Array]:
         """Takes x [L, B, features]; gives its outputs and the memories, see PolicyAndValue."""
         # What does not depend on memory is computed for all rows at once.
-        inputs = dense(3 * self.units, 1.0, "inputs", bias=_warped(0, 1, 0))(x)
+        inputs = dense(3 * self.units, 1.0, "inputs", bias=_warped(0, 1, 0, ratios=self.ratios))(x)
         shape, gates = (self.units, self.units), ("reset", "keep", "new")
         recurrent = jnp.concatenate(
             [self.param(gate, orthogonal(1.0), shape) for gate in gates], axis=-1
@@ -139,11 +148,14 @@ class LongShortTermMemory(nn.Module):
     """
 
     units: int
+    ratios: bool = False
 
     @nn.compact
     def __call__(self, x: Array, memory: Array, ended: Array) -> tuple[Array, Array]:
         """Takes x [L, B, features]; gives its outputs and the memories, see PolicyAndValue."""
-        inputs = dense(4 * self.units, 1.0, "inputs", bias=_warped(-1, 1, 0, 0))(x)
+        inputs = dense(
+            4 * self.units, 1.0, "inputs", bias=_warped(-1, 1, 0, 0, ratios=self.ratios)
+        )(x)
         shape, gates = (self.units, self.units), ("input", "forget", "new", "output")
         recurrent = jnp.concatenate(
             [self.param(gate, orthogonal(1.0), shape) for gate in gates], axis=-1
@@ -166,7 +178,7 @@ class LongShortTermMemory(nn.Module):
 _LONGEST = 100.0  # steps that some units remember from the start
 
 
-def _warped(*signs: int) -> nn.initializers.Initializer:
+def _warped(*signs: int, ratios: bool) -> nn.initializers.Initializer:
     """Biases with which units forget after 1 to `_LONGEST` steps (Tallec and Ollivier, 2018).
 
     Those of an LSTM, which adds 1 to its forget gate, forget after 4 to 270 steps.
@@ -175,10 +187,15 @@ def _warped(*signs: int) -> nn.initializers.Initializer:
 
     Args:
         signs: Of each gate: 1 keeps, -1 lets in, 0 does neither.
+        ratios: True if the numbers of steps have equal ratios, not equal differences.
     """
 
     def biases(key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Array:
-        times = jnp.log(jnp.linspace(1.0, _LONGEST, shape[0] // len(signs), dtype=dtype))
+        number = shape[0] // len(signs)
+        if ratios:
+            times = jnp.linspace(0.0, jnp.log(_LONGEST), number, dtype=dtype)
+        else:
+            times = jnp.log(jnp.linspace(1.0, _LONGEST, number, dtype=dtype))
         return jnp.concatenate([sign * times for sign in signs])
 
     return biases

@@ -22,6 +22,9 @@ class Network(Settings):
     """Units of a recurrent layer before the head, for memory; 0: none."""
     cell: Literal["gru", "lstm"] = field(default="gru", kw_only=True)
     """The recurrent layer: gated recurrent units, or layer-normalised long short-term memory."""
+    after_memory: int | None = field(default=None, kw_only=True)
+    """Units of a hidden layer after the recurrent one, of the outputs and the inputs of that; 0:
+    none. By default SAC, DiscreteSAC and TD3 have 256, others none."""
     layer_norm: bool = field(default=False, kw_only=True)
     """Normalise each hidden layer before its activation (Ba et al., 2016), as PQN needs without
     target networks. Entity attention is always normalised."""
@@ -73,7 +76,7 @@ class Network(Settings):
         for module in features:
             if module is not None and not callable(module):
                 raise UserError(f"{name}.features gives {module!r}; expected a flax module")
-        memory = self.memory, self.cell
+        memory = self.memory, self.cell, self.after_memory or 0
         return policy_and_value(*features, num_outputs, *memory, space, value_space)
 
     def remarks(self, space: Space) -> list[str]:

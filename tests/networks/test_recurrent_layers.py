@@ -46,3 +46,12 @@ def test_some_units_remember_from_the_start_what_was_seen_long_ago(cell):
     for row in rows:
         _, memory = policy(params, row, memory)
     assert np.abs(memory[0] - memory[1]).max() > 1e-3
+
+
+def test_a_layer_after_memory_sees_what_is_observed_now():
+    built = MLP(width=8, memory=16, after_memory=4).build(spaces.Box(-1, 1, (3,)), 2)
+    params = built.init(KEY)["policy"]
+    assert params["after_memory"]["kernel"].shape == (8 + 16, 4)
+    # Units that forget after 1, ..., 100 steps: without the layer, as few of 4 steps as of 97.
+    keep = params["memory"]["inputs"]["bias"][16:32]
+    np.testing.assert_allclose(np.diff(keep), np.log(100) / 15, rtol=1e-4)
