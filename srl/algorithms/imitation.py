@@ -21,7 +21,7 @@ import numpy as np
 
 from srl.algorithms.algorithm import Algorithm, Instance
 from srl.algorithms.distributions import Distribution
-from srl.algorithms.gradient_descent import where
+from srl.algorithms.gradient_descent import Descent, where
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable, Schedule
@@ -165,7 +165,7 @@ class ImitatingInstance(Instance):
         """Tells if only the value is learned in the update after n, bool []."""
         return n < self.config.value_warm_up
 
-    def optimizer_before(self, state: Any, step: Array) -> Any:
+    def optimizer_before(self, state: Any, step: Array, adam: Descent) -> Any:
         """Gives the optimizer's state, anew at the policy's first step after `value_warm_up`.
 
         Adam has counted steps of the policy in which its gradient was 0.
@@ -173,7 +173,7 @@ class ImitatingInstance(Instance):
         if not self.config.value_warm_up:
             return state.optimizer
         begins = (state.n == self.config.value_warm_up) & (step == 0)
-        return where(begins, self.adam.init(state.params), state.optimizer)
+        return where(begins, adam.init(state.params), state.optimizer)
 
     def with_policy_frozen(self, n: Array, before: Tree, after: Tree) -> Tree:
         """Gives the parameters after a gradient step; during `value_warm_up` the policy's stay.

@@ -196,7 +196,7 @@ class IMPALAInstance(ImitatingInstance):
         sums, _ = gradient_sums(loss, state.params, valid)
         gradient, metrics = total(sums).mean()
         rate = annealed_rate(self.config, state.n, self.updates)
-        optimizer = self.optimizer_before(state, step)
+        optimizer = self.optimizer_before(state, step, self.adam)
         params, optimizer = self.adam.step(state.params, optimizer, gradient, rate)
         metrics["grad_norm"] = jnp.linalg.norm(gradient)
         params = self.with_policy_frozen(state.n, state.params, params)

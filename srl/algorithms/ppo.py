@@ -350,10 +350,10 @@ class PPOInstance(ImitatingInstance):
         from_rewards = -surrogate - config.entropy_cost * entropy
         divergence = self.divergence(policy, samples.advice)
         imitating, metrics = self.policy_loss(state.n, from_rewards, divergence)
-        if self.mixes:
-            metrics["own_actions"] = own
+        shares = {"own_actions": own} if self.mixes else {}
         return imitating + config.value_cost * value_loss, {
             **metrics,
+            **shares,
             "policy_loss": -surrogate,
             "value_loss": value_loss,
             "entropy": entropy,
@@ -371,7 +371,7 @@ class PPOInstance(ImitatingInstance):
         loss = lambda params: self.loss(params, state, samples, memory)  # noqa: E731
         sums, _ = gradient_sums(loss, state.params, samples.valid)
         gradient, metrics = total(sums).mean()
-        optimizer = self.optimizer_before(state, step)
+        optimizer = self.optimizer_before(state, step, self.adam)
         rate = self.learning_rate(state)
         params, optimizer = self.adam.step(state.params, optimizer, gradient, rate)
         metrics["grad_norm"] = jnp.linalg.norm(gradient)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from srl.core.backends import task_ids
 from srl.core.errors import UserError
 from srl.core.field_types import read, text_types
 from srl.core.settings import Settings
@@ -125,6 +126,11 @@ class EnvConfig(Settings):
     def recorder(cls) -> Recorder | None:
         """Gives the recorder of the environment for a browser, if there is one."""
         return None
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The environments of a mixture's tasks; none of another environment."""
+        return tuple(task_ids(self.pool_id).values())
 
     def options(self) -> dict[str, Any]:
         """The options that are set."""

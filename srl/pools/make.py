@@ -11,8 +11,7 @@ import gymnasium
 from srl.core.backends import BACKENDS, Backend, backend_of
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.types import Specs
-from srl.pools.config import EnvConfig
-from srl.pools.mixture import mixture_of
+from srl.pools.config import EnvConfig, NamedEnv
 from srl.pools.pool import Pool
 from srl.pools.python.make import IN_PROCESS, MOST
 from srl.pools.python.own_options import OPTIONS
@@ -153,8 +152,9 @@ def expect_environment(
         threads = 1 if threaded(env) else 0
         with make_pool(env, 1, threads=threads, workers=workers, **limits) as pool:
             return pool.specs
-    if (mixture := mixture_of(env)) is not None:
-        for task in mixture.tasks.values():
+    config = NamedEnv(env) if isinstance(env, str) else env
+    if isinstance(config, EnvConfig) and config.parts:
+        for task in config.parts:
             expect_environment(task, workers, step_timeout, action_repeat)
         return _probed(env) if probe else None
     name = env.pool_id if isinstance(env, EnvConfig) else env

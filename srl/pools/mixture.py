@@ -69,6 +69,11 @@ class Mixture(EnvConfig):
             expect(self.only in self.tasks, "only", self.only, f"one of {', '.join(self.tasks)}")
 
     @property
+    def parts(self) -> tuple[str | EnvConfig | Callable[[], gymnasium.Env], ...]:
+        """The environments of the tasks."""
+        return tuple(self.tasks.values())
+
+    @property
     def pool_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The id, as a command line has it; a function has none."""
         return MIXTURE + ",".join(f"{name}={id_of(env)}" for name, env in self.tasks.items())

@@ -478,17 +478,14 @@ def _parsed(texts: dict[str, str]) -> dict[str, Any]:
 
 
 def _nest(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Gives nested dicts; raises ValueError where one name goes on after another."""
+    """Gives nested dicts; raises ValueError where an array is within another."""
     tree: dict[str, Any] = {}
     for name, array in arrays.items():
-        *path, last = name.split("/")
-        inner = tree
+        inner, (*path, last) = tree, name.split("/")
         for part in path:
-            inner = inner.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise ValueError(f"array {name} is within another array")
-        if last in inner:
-            raise ValueError(f"array {name} holds other arrays")
+            inner = inner.setdefault(part, {}) if isinstance(inner, dict) else inner
+        if not isinstance(inner, dict) or last in inner:
+            raise ValueError(f"array {name} is within another, or holds one")
         inner[last] = array
     return tree
 

@@ -226,13 +226,13 @@ def test_the_step_size_follows_the_divergence_of_the_policys_own_actions():
 @pytest.mark.parametrize("kind", [PPO, APPO, IMPALA])
 def test_a_policy_that_begins_to_learn_has_a_new_optimizer(kind):
     instance = kind(network=NET, value_warm_up=5).bind(SIX, 100, 8)
-    state = instance.init(KEY)
+    state, adam = instance.init(KEY), instance.adam
     moved = state._replace(optimizer=jax.tree.map(lambda x: x + 1, state.optimizer))
     first = moved._replace(n=jnp.int32(5))
     same = lambda a, b: jax.tree.all(jax.tree.map(jnp.array_equal, a, b))  # noqa: E731
-    assert same(instance.optimizer_before(first, jnp.int32(0)), state.optimizer)
-    assert same(instance.optimizer_before(first, jnp.int32(1)), moved.optimizer)
-    assert same(instance.optimizer_before(moved, jnp.int32(0)), moved.optimizer)
+    assert same(instance.optimizer_before(first, jnp.int32(0), adam), state.optimizer)
+    assert same(instance.optimizer_before(first, jnp.int32(1), adam), moved.optimizer)
+    assert same(instance.optimizer_before(moved, jnp.int32(0), adam), moved.optimizer)
 
 
 # ---- tasks ----

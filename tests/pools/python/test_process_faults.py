@@ -375,21 +375,6 @@ def test_what_is_no_picture_is_told(pools, workers):
     assert act(pool).episode_length == 2
 
 
-class Talkative(Unseen):
-    """Writes more to standard error than a pipe holds, and renders."""
-
-    def render(self):
-        os.write(2, b"talk\n" * 40_000)
-        return np.zeros((4, 4, 3), np.uint8)
-
-
-def test_an_environment_that_writes_much_while_it_renders_gives_its_picture(pools, capfd):
-    pool = pools(1, Talkative, workers=1, step_timeout=60)
-    pool.reset(seed=0)
-    assert pool.render(0).shape == (4, 4, 3)
-    assert "talk\n" in capfd.readouterr().err
-
-
 # ---- the end ----
 
 
