@@ -151,16 +151,22 @@ class ActorThreads:
         if self._error is not None:
             raise self._error
 
-    def close(self) -> None:
+    @property
+    def failed(self) -> bool:
+        """True if one of the groups has raised an error."""
+        return self._error is not None
+
+    def close(self, *, after_error: bool = False) -> None:
         """Waits for the threads, which `endpoints.stopping` ends.
 
-        After an error of one, those that hang are left to the end of the process.
+        After an error, of one here or elsewhere, those that hang are left to the process's end.
         """
         deadline = time.monotonic() + _LAST_SECONDS
+        patient = not (after_error or self.failed)
         for thread, pool in zip(self._threads, self._pools, strict=True):
             if thread.is_alive():
                 left = max(deadline - time.monotonic(), 0.0)
-                thread.join(None if self._error is None else left)
+                thread.join(None if patient else left)
             if not thread.is_alive():
                 pool.close()
 

@@ -112,8 +112,9 @@ class ThreadEnvironments(RemoteEnvironments):
         super().close()
         if self._ledger is not None:
             self._ledger.close()
+        failed = any(worker.failed for worker in self._workers)
         for worker in self._workers:
-            worker.close()
+            worker.close(after_error=failed)
         if not self._workers:  # or they have closed these
             for pool in itertools.chain(*self._pools):
                 pool.close()

@@ -85,6 +85,17 @@ def test_what_a_group_raises_is_raised_where_the_worker_waits(threads):
         actors.check()
 
 
+def test_after_an_error_groups_that_hang_are_left(threads, gate, monkeypatch):
+    """Their pools are too, as a thread still steps them."""
+    monkeypatch.setattr(actors, "_LAST_SECONDS", 0.1)
+    worker = threads(lambda: Waits(gate), Falls)
+    with pytest.raises(RunError, match="joint_3"):
+        worker.wait(lambda: None)
+    worker.close()  # which returns though the gate is shut
+    assert worker.failed
+    assert not gate.is_set()
+
+
 def test_what_the_last_group_raised_is_raised_also_if_nobody_waited_yet(threads):
     actors = threads(Falls, Falls)
     actors.close()  # once they have ended
