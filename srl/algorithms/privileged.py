@@ -98,7 +98,10 @@ def expect_privileged(algorithm: Any, specs: Specs) -> None:
     for key in privileged:
         if key not in keys:
             there = f"have {', '.join(keys)}" if keys else f"are {specs.observation}, without keys"
-            hint = "; --env.world-state true adds it for PettingZoo and JaxMARL" * (key == "state")
+            hint = (
+                "; for PettingZoo and JaxMARL, --env.world-state true adds it, and IPPO needs none"
+            )
+            hint *= key == "state"
             raise UserError(f"{name}: {key!r} is no key of the observations, which {there}{hint}")
         if key.rpartition("/")[2] == "action_mask":
             raise UserError(f"{name}: policies need {key!r}; leave it out")

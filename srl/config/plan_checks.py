@@ -72,8 +72,8 @@ def _expect_whole_periods(experiment: Experiment, plan: Plan) -> None:
     period, num_envs = len(mixture.task_of), experiment.num_envs
     if num_envs % (groups * period):
         raise PlanError(
-            f"{num_envs} environments in {groups} groups do not give each group the same shares "
-            f"of {', '.join(mixture.tasks)}, which are {period} in all; give num_envs="
+            f"num_envs={num_envs} does not give each group (groups={groups}) the same shares of "
+            f"{', '.join(mixture.tasks)}, which are {period} in all; give num_envs="
             f"{-(-num_envs // (groups * period)) * groups * period}, or other groups or shares"
         )
 

@@ -68,10 +68,11 @@ def _taken(
     if not any(name.startswith("params/value") for name in fitting & weights):
         fitting.discard("values")  # statistics of what another value network predicts
     if not fitting & weights:
+        differ = [f"{n} has {others[n]} there and {ours[n]} here" for n in weights & others.keys()]
+        names = f"it has {', '.join(others) or 'no such policy'}, and here are {', '.join(ours)}"
         raise UserError(
-            f"{INIT_FROM}: no layer of {source.run} has the name and shape of one here: it has "
-            f"{', '.join(others) or 'no such policy'}, and here are {', '.join(ours)}; choose a "
-            "run of the same algorithm with a like network"
+            f"{INIT_FROM}: no layer of {source.run} has the name and shape of one here: "
+            f"{min(differ, default=names)}; choose a run of the same algorithm with a like network"
         )
     leaves = {n: theirs[n] if _layer(n) in fitting else x for n, x in own.items()}
     size = lambda names: f"{sum(own[n].size for n in names):,}"  # noqa: E731

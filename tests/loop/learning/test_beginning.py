@@ -82,6 +82,9 @@ def test_new_layers_and_those_that_are_left_are_reported(source):
 def test_a_run_of_which_nothing_fits_is_refused(source):
     with pytest.raises(UserError, match=r"no layer of .* has the name and shape of one here"):
         begun(source, drawn(DQN()))
+    wider = replace(PPO_, network=MLP(width=9, memory=PPO_.network.memory))
+    with pytest.raises(UserError, match=r"has .*float32\[.* there and .*float32\[.* here; choose"):
+        begun(source, drawn(wider))
 
 
 def test_a_run_shows_the_report_and_learns_the_value_alone_in_its_first_updates(
