@@ -234,7 +234,7 @@ def test_a_file_is_trained_as_by_the_command(tmp_path):
         ),
         (
             {"experiment": replace(SMALL, algorithm=DQN(mixer=Mixer("vdn")))},
-            "algorithm.mixer mixes the values of a team, and the policy has one agent",
+            "algorithm.mixer mixes the values of a team, and the environment has one agent",
         ),
     ],
 )

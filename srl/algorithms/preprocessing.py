@@ -33,15 +33,15 @@ def bound(
         members: Indices of the policy's agents, which the instance's specs then name; all by
             default.
     """
-    own = range(len(specs.agents)) if members is None else members
-    pairs = tuple(specs.agent_spaces[i] for i in own) if specs.agent_spaces else ()
-    specs = replace(specs, agents=tuple(specs.agents[i] for i in own), agent_spaces=pairs)
     transform, team = reward_transform(algorithm), getattr(algorithm, "mixer", None) is not None
     if team and len(specs.agents) == 1:
         raise UserError(
-            f"algorithm.mixer mixes the values of a team, and the policy has one agent, "
+            f"algorithm.mixer mixes the values of a team, and the environment has one agent, "
             f"{specs.agents[0]}; leave it out"
         )
+    own = range(len(specs.agents)) if members is None else members
+    pairs = tuple(specs.agent_spaces[i] for i in own) if specs.agent_spaces else ()
+    specs = replace(specs, agents=tuple(specs.agents[i] for i in own), agent_spaces=pairs)
     slots = num_envs if team else num_envs * len(own)
     if algorithm.frame_stack <= 1:
         stack, instance = None, algorithm.bind(specs, updates, slots)

@@ -98,9 +98,7 @@ def expect_privileged(algorithm: Any, specs: Specs) -> None:
     for key in privileged:
         if key not in keys:
             there = f"have {', '.join(keys)}" if keys else f"are {specs.observation}, without keys"
-            hint = (
-                "; for PettingZoo and JaxMARL, --env.world-state true adds it, and IPPO needs none"
-            )
+            hint = "; --env.world-state true adds it for PettingZoo and JaxMARL, IPPO needs none"
             hint *= key == "state"
             raise UserError(f"{name}: {key!r} is no key of the observations, which {there}{hint}")
         if key.rpartition("/")[2] == "action_mask":
