@@ -32,6 +32,9 @@ def bound(
         num_envs: Environments that are learned from in the run; 0 where nothing is learned.
         members: Indices of the policy's agents, which the instance's specs then name; all by
             default.
+
+    Raises:
+        UserError: For a mixer where the environment has one agent.
     """
     transform, team = reward_transform(algorithm), getattr(algorithm, "mixer", None) is not None
     if team and len(specs.agents) == 1:

@@ -10,7 +10,7 @@ import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args
 
 from srl.algorithms import ALGORITHMS, Algorithm
 from srl.core.backends import backend_of
@@ -19,6 +19,7 @@ from srl.core.errors import UserError, nearest
 from srl.core.field_types import FromText, item_count, item_type, read, text_types
 from srl.core.other_names import unknown_option
 from srl.core.schedule import Schedule
+from srl.core.settings import setting_types
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import PLANS, resolve
 from srl.pools import NamedEnv
@@ -299,7 +300,7 @@ def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, l
     if isinstance(env, str | NamedEnv):
         types = _option_types(env if isinstance(env, str) else env.id)
     else:
-        types = _annotations(type(env))
+        types = setting_types(type(env))
     settings = [f"--{flag.removeprefix(_EVALUATION_OPTION)}={text}" for flag, text in given]
     options = {**evaluation.options, **environment_options(settings, types)}
     changed = dataclasses.replace(evaluation, options=options)
@@ -330,7 +331,7 @@ def _is_text(annotation: Any, item: Any) -> bool:
 
 def _options(value: Any, outer: Path = ()) -> Iterator[Option]:
     """The options that set the fields of a value and of the values in it."""
-    annotations = _annotations(type(value))
+    annotations = setting_types(type(value))
     for name, item in _items(value):
         annotation = annotations.get(name, type(item))
         if _is_nested(item) and not _is_text(annotation, item):
@@ -341,21 +342,13 @@ def _options(value: Any, outer: Path = ()) -> Iterator[Option]:
                 yield Option((*outer, name), annotation, item)
 
 
-@functools.cache
-def _annotations(kind: type) -> dict[str, Any]:
-    try:
-        return get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
-    except NameError:  # of an import for type checkers alone
-        return {}
-
-
 def _items(value: Any) -> list[tuple[str, Any]]:
     """The parts of a value by name; one that is none is made where its options could make it."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, Plan):
         return list(value.fragments.items())
-    annotations = _annotations(type(value))
+    annotations = setting_types(type(value))
     items = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
     return [(n, _made(annotations.get(n)) if item is None else item) for n, item in items]
 

@@ -62,18 +62,26 @@ def ranges(kind: type) -> dict[str, Range]:
 
 
 @functools.cache
+def setting_types(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's settings; none where one cannot be evaluated."""
+    try:
+        return get_type_hints(kind) if is_dataclass(kind) else {}
+    except NameError:  # of an import for type checkers alone
+        return {}
+
+
+@functools.cache
 def parts(kind: type) -> dict[str, tuple[type, bool]]:
     """The settings of a dataclass that have settings themselves: their class, and if None will do.
 
     There are none where an annotation cannot be evaluated.
     """
     found: dict[str, tuple[type, bool]] = {}
-    with contextlib.suppress(NameError):  # of an import for type checkers alone
-        for name, hint in get_type_hints(kind).items():
-            kinds = set(get_args(hint) or (hint,))
-            own, *others = kinds - {type(None)} or {None}
-            if not others and isinstance(own, type) and issubclass(own, Settings):
-                found[name] = own, type(None) in kinds
+    for name, hint in setting_types(kind).items():
+        kinds = set(get_args(hint) or (hint,))
+        own, *others = kinds - {type(None)} or {None}
+        if not others and isinstance(own, type) and issubclass(own, Settings):
+            found[name] = own, type(None) in kinds
     return found
 
 
