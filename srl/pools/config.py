@@ -128,7 +128,7 @@ class EnvConfig(Settings):
         return None
 
     @property
-    def parts(self) -> tuple[Any, ...]:
+    def tasks_of_mixture(self) -> tuple[Any, ...]:
         """The environments of a mixture's tasks; none of another environment."""
         return tuple(task_ids(self.pool_id).values())
 

@@ -153,8 +153,8 @@ def expect_environment(
         with make_pool(env, 1, threads=threads, workers=workers, **limits) as pool:
             return pool.specs
     config = NamedEnv(env) if isinstance(env, str) else env
-    if isinstance(config, EnvConfig) and config.parts:
-        for task in config.parts:
+    if isinstance(config, EnvConfig) and config.tasks_of_mixture:
+        for task in config.tasks_of_mixture:
             expect_environment(task, workers, step_timeout, action_repeat)
         return _probed(env) if probe else None
     name = env.pool_id if isinstance(env, EnvConfig) else env

@@ -69,7 +69,7 @@ class Mixture(EnvConfig):
             expect(self.only in self.tasks, "only", self.only, f"one of {', '.join(self.tasks)}")
 
     @property
-    def parts(self) -> tuple[str | EnvConfig | Callable[[], gymnasium.Env], ...]:
+    def tasks_of_mixture(self) -> tuple[str | EnvConfig | Callable[[], gymnasium.Env], ...]:
         """The environments of the tasks."""
         return tuple(self.tasks.values())
 
