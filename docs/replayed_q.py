@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms import Algorithm, Instance
-from srl.algorithms.distributions import any_allowed
 from srl.algorithms.gradient_descent import Descent, gradient_sums, polyak
 from srl.algorithms.q_network import q_network
 from srl.algorithms.replay import empty, insert, transitions
@@ -104,9 +103,9 @@ class ReplayedQInstance(Instance):
 
     def loss(self, params, state, steps):
         """Gives the squared errors of transitions [S]."""
-        last = self.actor.values(state.targets, {}, steps.last)
-        best = jnp.where(any_allowed(steps.last), jnp.max(last, axis=-1), 0.0)
-        target = steps.reward + steps.discount * best
+        last = self.actor.outputs(state.targets, {}, steps.last)
+        best = self.actor.best(steps.last, last)
+        target = steps.reward + steps.discount * chosen(last, best)
         value = chosen(self.actor.values(params, {}, steps.observation), steps.action)
         loss = jnp.square(value - target)
         return loss, {"q_loss": loss}

@@ -295,6 +295,7 @@ def test_the_plan_stands_in_the_values_of_a_run():
             "PPO with unroll_length=32, chunk=5 and a network with memory: chunk must divide",
         ),
         ("--algorithm td3 --algorithm.noise 0.1", "noise is '0.1'; expected 2 values: FLOAT FLOAT"),
+        ("--algorithm.network.widths 400,300", "put spaces between its values, not commas"),
         ("--algorithm dqn --algorithm.value-range 10", "expected 2 values: FLOAT FLOAT"),
         ("--algorithm.replay 10", "--algorithm.replay is a setting of DQN, R2D2, SAC, DiscreteSAC"),
         ("--algorithm.hindsight.k 4", "--algorithm.hindsight is a setting of DQN, R2D2, SAC, D"),

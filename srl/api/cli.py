@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import faulthandler
+import gc
 import importlib
 import json
 import math
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = exit_code(lambda: _run_command(words))
     if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        gc.freeze()  # as in `end_quickly`
     return code
 
 

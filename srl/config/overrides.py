@@ -108,9 +108,11 @@ def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
         raise UserError(f"{option.flag} has no value; give {option.flag} {_metavar(option)}")
     many = item_type(option.annotation)
     taken, count = following if many else following[:1], item_count(option.annotation)
+    given = " ".join(taken)
+    cure = "; put spaces between its values, not commas" if many and "," in given else ""
     if count and len(taken) != count:
         raise UserError(
-            f"{option.flag} is {' '.join(taken)!r}; expected {count} values: {_metavar(option)}"
+            f"{option.flag} is {given!r}; expected {count} values: {_metavar(option)}{cure}"
         )
     del rest[: len(taken)]
     kind, annotation = many or (None, option.annotation)
@@ -119,8 +121,7 @@ def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
     try:
         values = [read(annotation, text) for text in taken]
     except ValueError as error:
-        given = " ".join(taken)
-        raise UserError(f"{option.flag} is {given!r}; expected {error}") from None
+        raise UserError(f"{option.flag} is {given!r}; expected {error}{cure}") from None
     return kind(values) if kind else values[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError
@@ -79,8 +79,10 @@ class AutoNetwork(Network):
                 f"network {type(kind).__name__}: give network={type(kind).__name__}(width=...)"
             )
         kind = replace(kind, **given)
-        common = {
-            name: getattr(self, name)
-            for name in ("memory", "cell", "after_memory", "layer_norm", "shared")
-        }
+        common = {item.name: getattr(self, item.name) for item in fields(Network)}
+        for name in common:
+            if getattr(self.mlp, name) != getattr(MLP(), name):
+                raise UserError(
+                    f"network.mlp.{name} belongs to the whole network: give network.{name}"
+                )
         return replace(kind, **common)

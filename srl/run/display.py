@@ -25,6 +25,7 @@ from srl.run.train_loop import report_interval
 
 _REFRESH_SECONDS = 0.25
 _NOTE_SECONDS = 1.0  # between two records of the stage for `srl top`
+_LINE_SECONDS = 1.0  # between two lines of reports, so that the log of a long run stays small
 _KNOWN_SECONDS = 1.0  # after which the time that is left can be estimated
 
 _STAGES = {
@@ -44,7 +45,7 @@ class Counts(NamedTuple):
 
 
 class Display:
-    """A progress bar on a terminal; a line for each report elsewhere."""
+    """A progress bar on a terminal; elsewhere a line for a report, at most one a second."""
 
     def __init__(
         self,
@@ -74,7 +75,8 @@ class Display:
         self._progress: _Bar | None = None
         self._stages = Stages(self._console)
         self._awaits_report = True
-        self._next_refresh = 0.0
+        self._next_refresh = self._next_line = 0.0
+        self._newest = ""  # report, where its line is not shown yet
         self._begin = (0.0, 0)
         self._folder: RunFolder | None = None
         self._noted: tuple[Stage | None, str] = (None, "")
@@ -182,7 +184,15 @@ class Display:
         share = min(100 * done // total, 100)
         numbers = "  ".join(filter(None, [self._numbers(report), _statistics(report)]))
         how = f"{numbers}{left}  {report.get('bottleneck', '')}"
-        self.say(f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip())
+        self._newest = f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip()
+        if time.monotonic() >= self._next_line:
+            self._show_newest()
+
+    def _show_newest(self) -> None:
+        if self._newest:
+            self._next_line = time.monotonic() + _LINE_SECONDS
+            self._console.print(self._newest, markup=False)
+            self._newest = ""
 
     def summary(self, report: Mapping[str, Any]) -> str:
         """The most important values of a report, in a line."""
@@ -195,12 +205,14 @@ class Display:
         return f"fps {fps}  {lesson}return {_returns(report)}  length {length}{_ratings(report)}"
 
     def say(self, text: str) -> None:
-        """Shows a line of text."""
+        """Shows a line of text, after the newest report."""
+        self._show_newest()
         self._console.print(text, markup=False)
 
     def close(self) -> None:
-        """Leaves the bar as it is and gives the terminal back."""
+        """Leaves the bar as it is and gives the terminal back; shows the newest report."""
         self._stages.end()
+        self._show_newest()
         if self._progress is not None:
             self._progress.refresh()
             self._progress.stop()

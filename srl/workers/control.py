@@ -208,6 +208,11 @@ class Control:
             return self._start
 
     @property
+    def talks(self) -> bool:
+        """True until `close` has sent the last message."""
+        return self._thread.is_alive()
+
+    @property
     def peers(self) -> dict[str, list[dict[str, str]]]:
         """The other workers' addresses as they were last sent, as in `Start`; empty before."""
         start = self._start
@@ -257,7 +262,8 @@ class Control:
                     self._outgoing.append(beaten)  # `send` would wake this thread once more
                 while self._outgoing:
                     self._connection.send(self._outgoing.popleft())
-                poll.poll(1000 * (beat - now))
+                # The end's wake-up may have been read with that of the last message.
+                poll.poll(0 if self._closing else 1000 * (beat - now))
                 with suppress(BlockingIOError):
                     os.eventfd_read(self._wake)
                 while (message := self._connection.receive(0)) is not None:

@@ -58,3 +58,14 @@ def test_a_worker_in_a_hurry_does_not_wait_for_the_answer_of_hooks(beats):
     control, _ = beats
     control.hurried.set()
     assert control.wait_for_answer(0, {"number": 0}) == {"stop": False, "settings": {}}
+
+
+def test_a_connection_closes_with_its_last_message_however_long_the_next_beat_takes(monkeypatch):
+    monkeypatch.setattr("srl.workers.control.BEAT_SECONDS", 3600.0)
+    with listen("host", Identity(1, CONTROLLER, 0), limit_bytes=LIMIT_BYTES) as listener:
+        for number in range(1, 101):
+            spec = WorkerSpec("", "learner", 0, number, 0, run=1, controller=listener.address)
+            control = Control(spec)
+            control.send(ControlMessage.STOPPED, {})
+            control.close()
+            assert not control.talks

@@ -21,7 +21,7 @@ from srl.streams.transport.message import Refused
 
 Policies = Mapping[str, Any]
 """The policies that act, as `PolicySet.acting` gives them."""
-_WAIT_SECONDS = 0.5  # between two signs of life
+_WAIT_SECONDS = 0.1  # between two signs of life, and looks whether the worker is to end
 _DOUBT_SECONDS = 1.0
 """A version that has not come for so long is asked about: whether it was published at all."""
 

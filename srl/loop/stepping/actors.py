@@ -186,10 +186,11 @@ class ActorThreads:
             return
         except BaseException as error:
             self._error = error
-            self._ended.set()
         finally:
             self._running.difference_update(numbers)
             self.quiet.difference_update(numbers)
+            if self.failed or not self._running:
+                self._ended.set()
 
     def _asynchronous(self, numbers: range, pool: Pool) -> AsynchronousGroup:
         """Groups of an environment each that act here and step as they get ready."""

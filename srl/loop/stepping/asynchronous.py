@@ -21,7 +21,7 @@ from srl.loop.stepping.unrolls import SentUnrolls
 from srl.pools.python.python_pool import PythonPool, part_of, rows_of
 from srl.streams.batch import UnrollWriter
 
-_WAIT_SECONDS = 0.5  # between two looks whether the worker is to end
+_WAIT_SECONDS = 0.1  # between two looks whether the worker is to end
 _SEND_SECONDS = 0.002  # between two looks whether an earlier unroll is sent, which nothing signals
 
 
