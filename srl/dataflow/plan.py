@@ -13,12 +13,15 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from srl.core.backends import backend_of
 from srl.core.errors import PlanError, expect, expect_number
 from srl.core.settings import Settings
 from srl.dataflow.nodes import ANSWERING, NODES, TABLE
+
+if TYPE_CHECKING:
+    from srl.config.experiment import Experiment
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT])i?B?")
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGT", start=1)}
@@ -126,51 +129,7 @@ class Plan(Settings):
         _validate_places(self, tuple(nodes))
 
 
-class Divided(Protocol):
-    """The part of an experiment that defines how its environments are divided."""
-
-    @property
-    def num_envs(self) -> int:
-        """Environments in all."""
-        ...
-
-    @property
-    def groups(self) -> int:
-        """Groups asked for; 0 leaves it to the plan."""
-        ...
-
-    @property
-    def env(self) -> Any:
-        """The source of its environments."""
-        ...
-
-    @property
-    def workers(self) -> int | None:
-        """Processes that step each of its pools in Python; None leaves it to the pool."""
-        ...
-
-    @property
-    def max_staleness(self) -> int | None:
-        """Largest age, in updates, of the parameters that act; None without a bound."""
-        ...
-
-    @property
-    def self_play(self) -> Any:
-        """Its settings of self-play; None without."""
-        ...
-
-    @property
-    def curriculum(self) -> Any:
-        """Its lessons; none without."""
-        ...
-
-    @property
-    def graph(self) -> Any:
-        """Its loop, a `Graph`."""
-        ...
-
-
-def steps_as_ready(plan: Plan, experiment: Divided) -> bool:
+def steps_as_ready(plan: Plan, experiment: Experiment) -> bool:
     """Tells if actors step each environment as it gets ready, as a group of one.
 
     So do actors that act for themselves, on parameters that may be stale, if each environment has a
@@ -193,7 +152,7 @@ def steps_as_ready(plan: Plan, experiment: Divided) -> bool:
     )
 
 
-def num_groups(plan: Plan, experiment: Divided) -> int:
+def num_groups(plan: Plan, experiment: Experiment) -> int:
     """The number of groups of neighbouring environments that are stepped and acted for together.
 
     By default one for each worker that steps; two where a node that it calls in each step is

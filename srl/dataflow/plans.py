@@ -10,14 +10,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from srl.core.backends import backend_of
 from srl.core.errors import PlanError
 from srl.dataflow.nodes import NODES, TABLE
-from srl.dataflow.plan import Divided, Fragment, Plan, num_groups
+from srl.dataflow.plan import Fragment, Plan, num_groups
 from srl.system.background.cpu_limit import whole_cores_granted
 from srl.system.gpus import jax_gpus
+
+if TYPE_CHECKING:
+    from srl.config.experiment import Experiment
 
 _STEP, _INTERACT = ("step",), ("step", "act", "collect")
 _LEARN, _ALL = ("learn",), ("step", "act", "collect", "learn")
@@ -114,7 +117,7 @@ def named(name: str) -> Plan:
 
 
 def resolve(
-    plan: Plan | str | None, experiment: Divided, *, here: bool = True
+    plan: Plan | str | None, experiment: Experiment, *, here: bool = True
 ) -> Plan | Literal["auto"]:
     """The plan that an experiment means by its field `plan`; auto is left as it is.
 
@@ -147,7 +150,7 @@ _MOST_ACTORS = 32
 and nobody has measured what many gain on one host."""
 
 
-def sized(plan: Plan, experiment: Divided, cores: int | None, *, accelerated: bool) -> Plan:
+def sized(plan: Plan, experiment: Experiment, cores: int | None, *, accelerated: bool) -> Plan:
     """A plan with the number of actors for this machine, in place of two.
 
     One, where actions come from another process and a pool in C++ fills all of a few cores: more
@@ -183,7 +186,7 @@ def sized(plan: Plan, experiment: Divided, cores: int | None, *, accelerated: bo
     return plan
 
 
-def usual(experiment: Divided, cores: int | None, *, accelerated: bool) -> Plan:
+def usual(experiment: Experiment, cores: int | None, *, accelerated: bool) -> Plan:
     """The plan for an experiment that names none; it learns on the accelerator where there is one.
 
     The loop of a native environment, or of one in JAX, is compiled whole if the program can run
@@ -231,7 +234,7 @@ _FEWEST_PAST = 4
 """Past matches of a group, as many as there may be sides, each of which needs one."""
 
 
-def _divides(plan: Plan, experiment: Divided) -> bool:
+def _divides(plan: Plan, experiment: Experiment) -> bool:
     """Tells if the experiment's environments can be divided into the plan's groups."""
     try:
         groups = num_groups(plan, experiment)

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from srl.core.errors import PlanError
 from srl.dataflow.graph import UNKNOWN, Edge, Graph, Shapes, Unrolled
 from srl.dataflow.loop import Interact, Loop
 from srl.dataflow.nodes import GIVEN_BY, TABLE
 
+if TYPE_CHECKING:
+    from srl.algorithms import Algorithm
+
 STEPS_TRACED = 4096
 """Steps of an unroll that are traced at most: a step that is not as the first one is among them, or
 is found where it runs."""
 
 
-class Looping(Protocol):
-    """An algorithm, as far as tracing needs it."""
-
-    def loop(self, run: Loop, /) -> None:
-        """The training loop."""
-
-
-def trace(algorithm: Looping, shapes: Shapes = UNKNOWN) -> Graph:
+def trace(algorithm: Algorithm, shapes: Shapes = UNKNOWN) -> Graph:
     """Gives the graph of an algorithm's loop.
 
     Args:

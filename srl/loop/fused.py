@@ -37,10 +37,10 @@ class Fused(Training):
     environments: CompiledLoop
 
     def __init__(self, experiment: Experiment) -> None:
-        loop = CompiledLoop(experiment)
-        super().__init__(experiment, loop, lambda learner: loop)
+        super().__init__(experiment, CompiledLoop(experiment))
 
-    def _projection_of(self, learning: Any) -> CompiledLoop:
+    def _compile(self, batches: Sequence[Batch]) -> CompiledLoop:
+        self.environments.compile()
         return self.environments
 
     # All that makes arrays makes them where the program runs.
@@ -102,7 +102,7 @@ class CompiledLoop(LocalEnvironments):
         learner.expect_room_of(self._array_specs)
         return []
 
-    def compile(self, batches: Sequence[Batch]) -> None:
+    def compile(self) -> None:
         """Compiles the program, for the first episodes."""
         learner = self._learner
         self._key = run_key(self.experiment)

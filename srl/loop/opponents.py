@@ -1,7 +1,7 @@
-"""Two interfaces between self-play and the loop, each None where past versions do not play.
+"""The two sides of self-play that the loop knows, each None where past versions do not play.
 
-A fixed policy of another run plays through the first of them: see `acting/fixed_acting.py`. Nothing
-else here knows self-play, and a run without it imports no more of it than its settings.
+A fixed policy of another run plays through `OpponentActing`, too: see `acting/fixed_acting.py`. A
+run without self-play imports no more of it than its settings.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from srl.algorithms.algorithm import Instance
-from srl.core.types import Array, Decision, Policy, Specs, Timestep, Tree
+from srl.core.types import Array, Decision, Policy, Specs, Tree
 
 if TYPE_CHECKING:
     from srl.config.experiment import Experiment
+    from srl.loop.self_play.league import League
 
 Slots = tuple[int, ...]
 """Some of the slots of one period of environments."""
@@ -55,46 +54,11 @@ class OpponentActing(Protocol):
         """Decides for the opponents' slots, and gives the memory for the next step.
 
         Args:
-            past: The past versions, as `first` or `Opponents.playing` gives them.
+            past: The past versions, as `first` or `League.playing` gives them.
             memory: As `initial_memory` or the step before gave it.
             ended: bool [B], all rows that end an episode.
             rows: Gives the observation, the keys, the numbers and `ended` of some slots.
         """
-        ...
-
-
-class Opponents(Protocol):
-    """The learning side: chooses the past versions, and accounts for their matches."""
-
-    playing: Any
-    """The past versions that play now, as `OpponentActing.act` takes them; None where none does."""
-
-    def begin_with(self, policies: Mapping[str, Policy]) -> None:
-        """Takes other policies to begin with, before the first update."""
-        ...
-
-    def count(self, timesteps: Timestep, updates: int) -> np.ndarray | None:
-        """Counts the past matches in an update's timesteps [T, ...].
-
-        Returns:
-            The environments that play no past match, bool [N]; None where all are such.
-        """
-        ...
-
-    def advance(self, updates: int, policies: Mapping[str, Policy]) -> None:
-        """Takes the policies that so many updates have led to."""
-        ...
-
-    def report(self) -> dict[str, Any]:
-        """Gives metrics."""
-        ...
-
-    def state(self) -> dict[str, Tree]:
-        """Gives what `restore` needs."""
-        ...
-
-    def restore(self, updates: int, tree: Mapping[str, Tree]) -> None:
-        """Continues from a checkpoint, which holds what `state` gave among other things."""
         ...
 
 
@@ -128,7 +92,7 @@ def opponents(
     folder: Path | None,
     *,
     writes: bool,
-) -> Opponents | None:
+) -> League | None:
     """Gives the learning side of an experiment's self-play; None where there is none.
 
     Args:

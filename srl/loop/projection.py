@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,42 +16,39 @@ from srl.dataflow.nodes import TABLE
 from srl.dataflow.trace import Value
 from srl.streams.batch import Batch
 
+if TYPE_CHECKING:
+    from srl.loop.learning.learner import Learner
+    from srl.loop.stepping.asynchronous import AsynchronousGroup
+    from srl.loop.stepping.group import Group
+    from srl.loop.stepping.traced import TracedSteps
 
+
+@dataclass(eq=False)
 class Gathered:
     """A batch on its way from `gather` to `learn`, which may be called with it several times."""
 
-    def __init__(
-        self,
-        batch: Batch,
-        unroll: Unroll | None = None,
-        *,
-        number: int = 0,
-        lessons: np.ndarray | None = None,
-    ) -> None:
-        """Takes the batch.
-
-        Args:
-            batch: The unrolls of all groups whose batch this is.
-            unroll: The same on the learner's devices, if it is there already.
-            number: Of the batch in the run, where it comes by a stream.
-            lessons: The curriculum's lesson of each unroll, int [G]; by default the present one.
-        """
-        self.batch, self.unroll, self.number = batch, unroll, number
-        self.lessons = lessons
-        self.learned = 0
-        """Calls of `learn` with it so far."""
-        self.begun = 0
-        """Calls of `learn` in the pass before its unrolls."""
-        self.lag = 0
-        """Versions made in the pass since then, as it is first learned from: no staleness, but the
-        loop's own."""
+    batch: Batch
+    """The unrolls of all groups whose batch this is."""
+    unroll: Unroll | None = None
+    """The same on the learner's devices, if it is there already."""
+    number: int = field(default=0, kw_only=True)
+    """The batch's number in the run, where it comes by a stream."""
+    lessons: np.ndarray | None = field(default=None, kw_only=True)
+    """The curriculum's lesson of each unroll, int [G]; by default the present one."""
+    learned: int = field(default=0, init=False)
+    """Calls of `learn` with it so far."""
+    begun: int = field(default=0, init=False)
+    """Calls of `learn` in the pass before its unrolls."""
+    lag: int = field(default=0, init=False)
+    """Versions made in the pass since then, as it is first learned from: no staleness, but the
+    loop's own."""
 
 
 class Environments(Protocol):
     """The acting half of the loop: groups of environments in this worker, in others, or both."""
 
     @property
-    def groups(self) -> Sequence[TakesUnrolls]:
+    def groups(self) -> Sequence[Group | AsynchronousGroup]:
         """The groups that this worker steps."""
         ...
 
@@ -69,13 +67,6 @@ class Environments(Protocol):
         """Counts a call of `learn` with a batch."""
 
 
-class Learning(Protocol):
-    """The learning half: the node `learn`."""
-
-    def learn(self, batch: Any) -> None:
-        """Makes the next version of the policies, from what `gather` gave."""
-
-
 def changed(how: str) -> PlanError:
     """The error of a loop that is not as it was traced when the experiment was loaded."""
     return PlanError(
@@ -84,40 +75,10 @@ def changed(how: str) -> PlanError:
     )
 
 
-class TakesSteps(Protocol):
-    """The environments of a step that is taken or traced."""
-
-    def step(self, action: Any, /) -> Timestep:
-        """Steps them, which have been made to repeat each action."""
-        ...
-
-    def collect(self, timestep: Timestep, decision: Decision, /) -> Any:
-        """Gives or writes a row of their unroll."""
-        ...
-
-
-class TakesUnrolls(TakesSteps, Protocol):
-    """A group of environments that takes unrolls."""
-
-    def latest(self) -> None:
-        """Waits until an unroll may begin, if that is known before it does."""
-
-    def act(self, timestep: Timestep, memory: Tree) -> Decision:
-        """Decides for the environments of a step."""
-        ...
-
-    def unroll(self, interact: Interact, length: int, number: int) -> None:
-        """Takes unrolls of `length` rows, the pass' `number`-th, by calls of `interact`."""
-
-    def take_busy_time(self) -> Mapping[str, float]:
-        """Gives the seconds of each activity since the last call."""
-        ...
-
-
 class Calls(Loop):
     """The calls of a step: each is noted, and handed to the environments that take the step."""
 
-    _taking: TakesSteps
+    _taking: Group | AsynchronousGroup | TracedSteps
 
     def __init__(self) -> None:
         self._called: list[str] = []  # nodes, in the step that is taken
@@ -148,7 +109,7 @@ class Projection(Calls):
     """
 
     def __init__(
-        self, experiment: Experiment, environments: Environments, learning: Learning | None = None
+        self, experiment: Experiment, environments: Environments, learning: Learner | None = None
     ) -> None:
         """Takes the two halves of the loop.
 
@@ -226,13 +187,10 @@ class Projection(Calls):
 
     def learn(self, batch: Any) -> None:
         """Learns where that is done here, or in part."""
-        if not isinstance(batch, Gathered):
-            batch = None
-        if batch is not None and not batch.learned:
-            batch.lag = self._learns - batch.begun
-        self._learns += 1
         if self._learning is not None:
+            if not batch.learned:
+                batch.lag = self._learns - batch.begun
             self._learning.learn(batch)
-            if batch is not None:
-                batch.learned += 1
-                self._environments.learned(batch)
+            batch.learned += 1
+            self._environments.learned(batch)
+        self._learns += 1

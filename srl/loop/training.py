@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,22 +28,11 @@ from srl.record.run_record import RunFolder
 from srl.streams.batch import Batch
 from srl.streams.group_state import Stopped, pack, unpack
 
+if TYPE_CHECKING:
+    from srl.loop.fused import CompiledLoop
+
 _ACTING = ("params", "n", "observations", "values")
 """Parts of a learner's state, where it has them: all parameters, and normalisers."""
-
-
-class Compiles(Protocol):
-    """The learning half of the loop, or all of it."""
-
-    def compile(self, batches: Sequence[Batch]) -> None:
-        """Runs everything once on empty memory, so that no pass waits for a compiler."""
-
-
-class Runnable(Protocol):
-    """A projection of the loop."""
-
-    def run(self) -> None:
-        """Runs one pass."""
 
 
 class Training:
@@ -64,20 +53,14 @@ class Training:
     neighbours = 1
     """Workers like this one that share the memory of this host, itself among them."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        environments: Environments,
-        learning: Callable[[Learner], Compiles] = lambda learner: learner,
-    ) -> None:
+    def __init__(self, experiment: Experiment, environments: Environments) -> None:
         """Takes both halves of the loop; `start` does the work.
 
         Args:
             experiment: What is trained.
             environments: Where unrolls come from.
-            learning: Gives the learning half, from what holds the state; by default the same.
         """
-        self.experiment, self.environments, self._make_learning = experiment, environments, learning
+        self.experiment, self.environments = experiment, environments
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         """Called as a stage of `start` begins."""
         self.alive: Callable[[], None] = lambda: None
@@ -103,17 +86,17 @@ class Training:
         if self.chooses_opponents:
             learner.add_opponents(self.folder, writes=environments.replica == 0)
         batches = environments.prepare(learner, lambda: self.alive())
-        learning = self._make_learning(learner)
-        learning.compile(batches)
+        self._projection = self._compile(batches)
         return_freed_memory()
-        self._projection = self._projection_of(learning)
         if environments.groups:
             self.on_stage(Stage.RESETTING)
         environments.begin()
         learner.progress.restart_clock()
 
-    def _projection_of(self, learning: Any) -> Runnable:
-        return Projection(self.experiment, self.environments, learning)
+    def _compile(self, batches: Sequence[Batch]) -> Projection | CompiledLoop:
+        """Compiles the learning half, or the whole loop; gives what runs a pass."""
+        self.learner.compile(batches)
+        return Projection(self.experiment, self.environments, self.learner)
 
     def update(self) -> bool:
         """Runs one pass of the loop; gives False where it could not be ended.

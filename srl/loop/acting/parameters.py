@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,30 +24,6 @@ Policies = Mapping[str, Any]
 _WAIT_SECONDS = 0.1  # between two signs of life, and looks whether the worker is to end
 _DOUBT_SECONDS = 1.0
 """A version that has not come for so long is asked about: whether it was published at all."""
-
-
-class Source(Protocol):
-    """The source of the newest policies."""
-
-    def newest(self, oldest: Version) -> tuple[np.ndarray, Policies]:
-        """The newest version and its policies, waiting for `oldest` or a later one."""
-        ...
-
-    def awaited(self, oldest: Version, since: float) -> int | None:
-        """Gives the descriptor to wait for until `newest` has `oldest`; None if it is there.
-
-        Args:
-            oldest: A version that was asked for.
-            since: When it was, as by `time.monotonic`.
-
-        Returns:
-            A descriptor that is readable when it may have come; to be looked at again then, and
-            twice a second.
-
-        Raises:
-            Refused: If no version as new as that had been published when it was asked for.
-        """
-        ...
 
 
 class NoParameters:
@@ -91,7 +67,7 @@ class Published:
         return self._newest
 
     def awaited(self, oldest: Version, since: float) -> None:
-        """Checks that `oldest` is there; see `Source`."""
+        """Checks that `oldest` is there; see `Received.awaited`."""
         epoch, n = self._newest[0].tolist()
         _demand_published(oldest, (epoch, n))
 
@@ -154,7 +130,19 @@ class Received:
         return np.array(version, np.int32), policies
 
     def awaited(self, oldest: Version, since: float) -> int | None:
-        """Gives the descriptor to wait for until `oldest` is there; see `Source`."""
+        """Gives the descriptor to wait for until `newest` has `oldest`; None if it is there.
+
+        Args:
+            oldest: A version that was asked for.
+            since: When it was, as by `time.monotonic`.
+
+        Returns:
+            A descriptor that is readable when it may have come; to be looked at again then, and
+            twice a second.
+
+        Raises:
+            Refused: If no version as new as that had been published when it was asked for.
+        """
         needed = max(oldest, (0, 0))
         if self._held[0] >= needed:
             return None
@@ -183,6 +171,10 @@ class Received:
     def close(self) -> None:
         """Ends the stream."""
         self._subscriber.close()
+
+
+Source = Published | Received | NoParameters
+"""A source of the newest policies."""
 
 
 def received_policies(endpoints: Endpoints, policy_set: PolicySet) -> Received | NoParameters:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from srl.streams.group_state import Start, unpacked_state
 from srl.streams.inference import FIELDS, InferenceMessage, Session
 from srl.streams.layout import Layout
 from srl.streams.sample import Grant
-from srl.streams.tickets import Ticket
+from srl.streams.sample_forwarder import SampleForwarder
+from srl.streams.sample_sink import SampleSink
 from srl.streams.transport import Listener, Peer
 from srl.streams.transport.message import JOINED, LEFT, Message, Refused
 from srl.streams.transport.schema import check, reject
@@ -57,42 +58,8 @@ def inference_layout(
 _SENDING_SECONDS = 0.002  # between two looks whether an unroll has been sent
 
 
-class Collected(Protocol):
-    """The way of unrolls that are collected here: a learner in this process, or streams to some."""
-
-    groups: range
-    """The groups whose unrolls are collected."""
-    on_room: Callable[[], None]
-    """The function to call when tickets may have become free."""
-
-    def join(self, group: int) -> Start:
-        """Adds a group, and gives how it begins."""
-        ...
-
-    def leave(self, group: int) -> None:
-        """Removes a group; a ticket that it holds is lost."""
-
-    def take(self, group: int) -> Grant | None:
-        """A ticket, if there is one."""
-
-    def deliver(self, group: int, ticket: Ticket) -> None:
-        """Hands over an unroll that was written into its columns."""
-
-    def wants_state(self, group: int) -> bool:
-        """Tells if the group's state is wanted before its next unroll."""
-        ...
-
-    def give_state(self, group: int, state: Tree) -> None:
-        """Accepts the group's state."""
-
-    def awaited(self) -> Iterable[int]:
-        """Descriptors that are readable when tickets may have come."""
-        ...
-
-    @property
-    def sends(self) -> bool:
-        """True while a ticket cannot be asked for, as an earlier unroll is still being sent."""
-        ...
+Collected = SampleSink | SampleForwarder
+"""The way of unrolls that are collected here: a learner in this process, or streams to some."""
 
 
 class PolicyServer:

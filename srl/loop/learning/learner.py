@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,13 +28,16 @@ from srl.loop.learning.prior import load_prior, priors_of, with_prior, without_p
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded, first_copy
-from srl.loop.opponents import Opponents, opponents
+from srl.loop.opponents import opponents
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
 from srl.record.block_files import Files
 from srl.streams.batch import Batch
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
+
+if TYPE_CHECKING:
+    from srl.loop.self_play.league import League
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +98,7 @@ class Learner:
         )
         self.meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None
         """Called while the device computes, with a function that gives whether it is done."""
-        self._opponents: Opponents | None = None
+        self._opponents: League | None = None
         self.neighbours = 1
         """Learners that share the memory of this host, itself among them."""
         self.prior_folder: Path | None = None

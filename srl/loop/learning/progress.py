@@ -6,7 +6,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from srl.core.types import Metrics, Specs, Timestep, Tree
 from srl.loop.busy_time import BusyTime
 from srl.loop.learning.bottleneck import bottleneck
 from srl.loop.learning.curriculum import Curriculum
-from srl.loop.opponents import Opponents
 from srl.loop.projection import Gathered
+
+if TYPE_CHECKING:
+    from srl.loop.self_play.league import League
 
 
 class Progress:
@@ -52,7 +54,7 @@ class Progress:
         """Episodes that ended as the process which stepped them died, since this one began."""
         self.curriculum: Curriculum | None = None
         """Decides the lesson, where there are several."""
-        self.opponents: Opponents | None = None
+        self.opponents: League | None = None
         """Counts matches against past versions, where these are played."""
         self._staleness = _Staleness()
         self._agents = len(specs.agents)

@@ -12,7 +12,7 @@ from srl.core.types import Tree
 from srl.loop.acting.local_acting import LocalActing, Newest, compiled_act
 from srl.loop.acting.taught_acting import TaughtElsewhere, TaughtHere, compiled_teach
 from srl.loop.policy_set import PolicySet
-from srl.loop.projection import Gathered, Projection, TakesUnrolls
+from srl.loop.projection import Gathered, Projection
 from srl.loop.seeds import environment_seed
 from srl.loop.stage import BEGIN_SECONDS
 from srl.loop.stepping.asynchronous import AsynchronousGroup
@@ -29,7 +29,7 @@ from srl.streams.inference import RemoteActing
 class OneGroup:
     """The acting half of the loop for one group, whose unrolls are learned from elsewhere."""
 
-    def __init__(self, group: TakesUnrolls) -> None:
+    def __init__(self, group: Group | AsynchronousGroup) -> None:
         self.groups = (group,)
 
     def latest(self) -> None:

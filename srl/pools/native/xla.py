@@ -24,32 +24,17 @@ JAX runs the programs of one thread one after the other.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.types import Array, Specs, Timestep, Tree
+from srl.core.types import Array, Timestep, Tree
 from srl.system.native_module import register_xla_calls
 
-
-class CallablePool(Protocol):
-    """A pool whose calls compiled programs can make: a `NativePool`."""
-
-    specs: Specs
-    num_envs: int
-    batch_size: int
-    observation_fields: list[tuple[str, tuple[int, ...], str]]
-    """Name, shape and dtype of each array of an observation, in the order of C++."""
-
-    def xla_state(self) -> tuple[int, int]:
-        """The handle and the token that a program begins with."""
-        ...
-
-    def xla_token(self) -> int:
-        """The token of the last call."""
-        ...
+if TYPE_CHECKING:
+    from srl.pools.native.pool import NativePool
 
 
 class PoolState(NamedTuple):
@@ -72,7 +57,7 @@ class Xla:
     `init` gives a state to go on with.
     """
 
-    def __init__(self, pool: CallablePool) -> None:
+    def __init__(self, pool: NativePool) -> None:
         self._pool = pool
         specs = pool.specs
         self._num_agents = len(specs.agents)
