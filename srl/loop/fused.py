@@ -244,18 +244,7 @@ class TracedLoop(Calls):
         opponents: Any,
         version: Array,
     ) -> None:
-        """Begins where the last pass ended.
-
-        Args:
-            policy_set: The policies of the loop.
-            steps: Its environments.
-            key: The key of the run's sampling.
-            replays: What is remembered, by policy.
-            acting: Where the environments are.
-            states: What was learned, by policy.
-            opponents: The past versions that play; None where none does.
-            version: int32 [2], of the policies.
-        """
+        """Begins where the last pass ended; the version is int32 [2]."""
         super().__init__()
         self._policy_set = policy_set
         self._opponents = opponents

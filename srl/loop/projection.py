@@ -111,13 +111,7 @@ class Projection(Calls):
     def __init__(
         self, experiment: Experiment, environments: Environments, learning: Learner | None = None
     ) -> None:
-        """Takes the two halves of the loop.
-
-        Args:
-            experiment: Of whose algorithm the loop is run.
-            environments: Where unrolls come from.
-            learning: What learns from them; None where this is done elsewhere.
-        """
+        """Takes the two halves of the loop; `learning` is None where another worker learns."""
         super().__init__()
         self._algorithm, self._traced = experiment.algorithm, experiment.graph
         self._environments, self._learning = environments, learning

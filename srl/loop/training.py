@@ -54,12 +54,7 @@ class Training:
     """Workers like this one that share the memory of this host, itself among them."""
 
     def __init__(self, experiment: Experiment, environments: Environments) -> None:
-        """Takes both halves of the loop; `start` does the work.
-
-        Args:
-            experiment: What is trained.
-            environments: Where unrolls come from.
-        """
+        """Takes both halves of the loop; `start` does the work."""
         self.experiment, self.environments = experiment, environments
         self.on_stage: Callable[[Stage], None] = lambda stage: None
         """Called as a stage of `start` begins."""

@@ -28,10 +28,8 @@ class SampleForwarder:
     ) -> None:
         """Connects nothing yet.
 
-        Args:
-            groups: The groups whose unrolls are collected here.
-            connect: Gives a connection to a group's learner; may wait for it.
-            alive: Called about twice a second during a wait; may raise Stopped.
+        `connect` may wait for a group's learner; `alive` is called about twice a second during a
+        wait, and may raise Stopped.
         """
         self.groups = groups
         self.on_room: Callable[[], None] = lambda: None

@@ -48,15 +48,9 @@ class LocalActing:
         *,
         swaps: bool,
     ) -> None:
-        """Takes the policies' source.
+        """Acts for the environments with these numbers in the run, by their `compiled_act`.
 
-        Args:
-            experiment: What is trained.
-            policy_set: Its policies.
-            act: Their `compiled_act`.
-            newest: Where parameters come from.
-            envs: The environments that are acted for, by their numbers in the run.
-            swaps: Whether newer parameters are taken in the middle of an unroll, too.
+        With `swaps` newer parameters are taken in the middle of an unroll, too.
         """
         agents = len(policy_set.specs.agents)
         self._policy_set, self._newest, self._swaps = policy_set, newest, swaps

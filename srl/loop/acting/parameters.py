@@ -44,12 +44,7 @@ class Published:
     """The newest policies, for threads of the process that updates them and for other processes."""
 
     def __init__(self, policies: Policies, listener: Listener | None) -> None:
-        """Serves the listener's peers.
-
-        Args:
-            policies: Examples, of the shapes of all that will be published.
-            listener: Where other processes connect; None where there are none.
-        """
+        """Serves the listener's peers; the policies are examples of all that will be published."""
         self._newest: tuple[np.ndarray, Policies] = (np.array(NONE_YET, np.int32), policies)
         self._publisher: Publisher | None = None
         if listener is not None:

@@ -84,21 +84,11 @@ class PolicyServer:
     ) -> None:
         """Compiles nothing yet.
 
-        Args:
-            experiment: What is trained.
-            policy_set: Its policies.
-            parameters: Where they come from.
-            listener: Where groups connect.
-            layout: Of a group's shared buffers.
-            num_envs: Of a group.
-            group_range: The groups that may ask here.
-            width: Groups that are acted for in one call. A group always has the same index in it,
-                and an unused one is filled up: so results never depend on the other requests.
-            groups: How many of them do at a time, and so share the places.
-            deadline: Seconds that a request may wait for others.
-            nodes: Those that a call computes: act, teach, or both.
-            sink: Where unrolls go that are collected here.
-            busy: Where the time of acting is counted.
+        `width` groups are acted for in one call. A group always has the same index in it, and an
+        unused one is filled up: so results never depend on the other requests. Of those in
+        `group_range` at most `groups` ask at a time, and so share the places. A request may wait
+        `deadline` seconds for others. A call computes `nodes`: act, teach, or both. Unrolls that
+        are collected here go to `sink`.
         """
         self.listener, self._parameters, self._busy = listener, parameters, busy or BusyTime()
         self._policy_set, self._layout = policy_set.within(nodes), layout

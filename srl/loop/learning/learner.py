@@ -61,12 +61,7 @@ class Learner:
     ) -> None:
         """Draws parameters.
 
-        Args:
-            experiment: What is trained.
-            specs: Of its environments.
-            worker: The kind of worker that this is in.
-            slots: Those of this learner's batches, by their numbers in the run; all by default.
-            policy_set: The policies, where they have been bound; bound here by default.
+        By default the slots of its batches are all of the run's, and the policies are bound here.
         """
         self.experiment, self.worker = experiment, worker
         self.policy_set = policy_set = policy_set or bind_policy_set(experiment, specs)

@@ -30,13 +30,6 @@ class Progress:
     def __init__(
         self, specs: Specs, members: Mapping[str, tuple[int, ...]], action_repeat: int = 1
     ) -> None:
-        """Starts at nothing.
-
-        Args:
-            specs: Of the environments.
-            members: Agent indices of each policy.
-            action_repeat: Steps that a timestep stands for.
-        """
         self._action_repeat = action_repeat
         self.env_steps = self.updates = 0
         self.epoch = 0

@@ -69,12 +69,7 @@ class ReplayFiles:
     """The files that hold the replays of a part of the run's slots."""
 
     def __init__(self, part: int = 0, parts: int = 1) -> None:
-        """Knows no file yet.
-
-        Args:
-            part: Which part of the slots, counted from 0.
-            parts: Into how many, all of one size, they are divided.
-        """
+        """Is for this part of the slots, of equal ones; knows no file yet."""
         self._part, self._parts = part, parts
         self._files: dict[str, str] = {}
         self._saves = 0

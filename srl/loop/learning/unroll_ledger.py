@@ -64,10 +64,7 @@ class Ledger:
     def __init__(self, fd: int, learner: int = 0) -> None:
         """Maps the page behind a descriptor, which stays the caller's.
 
-        Args:
-            fd: Of the page.
-            learner: Whose part is written here, by one thread at a time; from 0 to
-                `MOST_LEARNERS` - 1.
+        One thread at a time writes the part of this learner, from 0 to `MOST_LEARNERS` - 1.
         """
         parts = np.frombuffer(mmap.mmap(fd, _SIZE), np.int64).reshape(MOST_LEARNERS, -1)
         self._writes = parts[:, 0]

@@ -69,16 +69,9 @@ class League:
         *,
         writes: bool,
     ) -> None:
-        """Puts the first version and exploiters into the pool.
+        """Puts the first version and exploiters into the pool, if this learner writes it.
 
-        Args:
-            experiment: An experiment with self-play.
-            specs: The specs of its environments.
-            num_envs: The number of environments in a group.
-            policies: The policies that the run begins with.
-            instances: The functions of these policies.
-            folder: The run's folder.
-            writes: Whether this learner keeps the pool; another may do so.
+        A group has `num_envs` environments; the run begins with `policies`.
         """
         settings = experiment.self_play
         assert settings is not None

@@ -19,14 +19,7 @@ class PastMatches:
     """The last episodes in which a past version played a side, for each side."""
 
     def __init__(self, specs: Specs, pairings: Pairings, interval: int, graph: Graph) -> None:
-        """Starts empty.
-
-        Args:
-            specs: The specs of the environments.
-            pairings: Which of them play past matches.
-            interval: The updates from one opponent to the next.
-            graph: The loop's.
-        """
+        """Starts empty; the next opponent comes after an interval, in updates."""
         self._agents, self._pairings = len(specs.agents), pairings
         self._interval, self._rows, self._repeat = interval, graph.rows, graph.action_repeat
         self._windows = {side: EpisodeWindow(specs, pairings.sides) for side in pairings.sides}

@@ -55,14 +55,7 @@ class ActorThreads:
         policy_set: PolicySet,
         newest: Newest | None = None,
     ) -> None:
-        """Starts nothing yet.
-
-        Args:
-            endpoints: Of the worker.
-            pools: One of each group's environments.
-            policy_set: The run's policies.
-            newest: Where parameters come from, if `act` is done here.
-        """
+        """Takes a pool for each group; parameters come from `newest` if `act` is done here."""
         self._endpoints, self._pools, self._policy_set, self._newest = (
             endpoints,
             pools,

@@ -59,14 +59,9 @@ class AsynchronousGroup:
     ) -> None:
         """Takes the worker's environments, which `reset` begins.
 
-        Args:
-            pool: Of the environments.
-            acting: The node `act`.
-            unrolls: The way to the learner of each environment.
-            policy_set: The run's policies.
-            first: Number of the first environment in the run.
-            width: Environments in one call of `act`; fewer are padded.
-            alive: Called with an environment's number before its step.
+        The first has the number `first` in the run. A call of `act` is for `width` environments,
+        of which some may be padding. `alive` is called with an environment's number before its
+        step.
         """
         self._pool, self._acting, self._width, self._alive = pool, acting, width, alive
         self._env_action, self._agents = policy_set.env_action, len(policy_set.specs.agents)

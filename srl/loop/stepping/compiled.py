@@ -72,14 +72,7 @@ class CompiledGroup(Group):
     ) -> None:
         """Takes the group's environments, which `reset` or `restore` begins.
 
-        Args:
-            experiment: What is trained.
-            pool: Of the group.
-            acting: The node `act`.
-            unrolls: What becomes of unrolls.
-            policy_set: The run's policies.
-            alive: Called before each unroll, whose program is compiled then.
-            programs: Of the worker's groups.
+        `alive` is called before each unroll, whose program is compiled then.
 
         Raises:
             UserError: If no program can step the pool.

@@ -87,15 +87,7 @@ class Group:
         policy_set: PolicySet,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes a pool of the group's environments, which `reset` or `restore` begins.
-
-        Args:
-            pool: Of the group.
-            acting: The node `act`.
-            unrolls: What becomes of unrolls.
-            policy_set: The run's policies.
-            alive: Called before each step.
-        """
+        """Takes the group's environments, which `reset` or `restore` begins."""
         self.pool, self._alive = pool, alive
         self.doing = ""
         """The present task of its environments: "reset", "step", or nothing."""

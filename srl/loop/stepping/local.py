@@ -35,12 +35,6 @@ class LocalEnvironments:
     resumes_exactly = True
 
     def __init__(self, experiment: Experiment, replica: int = 0) -> None:
-        """Makes nothing yet.
-
-        Args:
-            experiment: What is trained.
-            replica: Which of the plan's replicas this is.
-        """
         self.experiment, self.replica = experiment, replica
         self.replicas = experiment.settled_plan.fragment("step").replicas
         self._num_groups = count = self.count_groups()

@@ -47,14 +47,7 @@ class RemoteEnvironments:
         specs: Specs | None,
         ledger: Ledger | None = None,
     ) -> None:
-        """Takes the streams' ends.
-
-        Args:
-            endpoints: Of the worker.
-            listeners: For the streams that end here.
-            specs: Of the environments; None where a subclass makes these.
-            ledger: Where to account for unrolls.
-        """
+        """Takes the streams' ends; a subclass that makes the environments gives no specs."""
         self.experiment, self.worker = endpoints.experiment, endpoints.fragment_name
         self.replica, self.replicas = endpoints.replica, endpoints.fragment.replicas
         self._endpoints, self._listeners = endpoints, listeners

@@ -42,15 +42,7 @@ class TracedSteps:
     def __init__(
         self, policy_set: PolicySet, steps: Steps, key: Array, slots: Array, now: Interaction
     ) -> None:
-        """Begins where the last unroll ended.
-
-        Args:
-            policy_set: The policies of the loop.
-            steps: Its environments.
-            key: The key of the run's sampling.
-            slots: int32 [b], the numbers of the slots in the run.
-            now: Where the environments are.
-        """
+        """Begins where the last unroll ended; `slots` are their numbers in the run, int32 [b]."""
         self._policy_set, self._steps, self._key, self._slots = policy_set, steps, key, slots
         self.now = now
 

@@ -26,15 +26,7 @@ class OwnUnrolls:
         positions: int,
         lesson: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Takes the memory of all batches of a pass, and which part of them is this group's.
-
-        Args:
-            pool: Of the group.
-            batches: Of a pass.
-            position: This group's among those whose unrolls are in a batch.
-            positions: Their number.
-            lesson: Gives the present lesson.
-        """
+        """Takes the batches of a pass, and this group's position among all that write into them."""
         self._lesson = lesson
         parts = [batch.columns(position, positions) for batch in batches]
         self._places = cycle(
@@ -58,12 +50,9 @@ class SentUnrolls:
     def __init__(
         self, connect: Callable[[], Connection], alive: Callable[[], None], *, lessons: int = 1
     ) -> None:
-        """Opens the stream.
+        """Opens the stream, and again when the learner has gone.
 
-        Args:
-            connect: Gives a connection to the group's learner; called again when that has gone.
-            alive: Called now and then while there is nothing to do but wait; may raise Stopped.
-            lessons: Their number in the experiment's curriculum.
+        `alive` is called now and then while there is nothing to do but wait; it may raise Stopped.
         """
         self._connect, self._alive, self._lessons = connect, alive, lessons
         self._open()

@@ -17,13 +17,6 @@ class ParallelView:
         space: Callable[[Any], spaces.Dict],
         observed: Callable[[Mapping[Any, Any]], dict[Any, Any]],
     ) -> None:
-        """Takes the environment.
-
-        Args:
-            env: The environment.
-            space: Gives an agent's space of observations.
-            observed: Gives the observations by agent, of the environment's own.
-        """
         self._env, self._observed = env, observed
         self._spaces = {agent: space(agent) for agent in env.possible_agents}
 

@@ -56,13 +56,7 @@ class Target:
     """A pool's timestep to write into, and one stepper's part of it by environment."""
 
     def __init__(self, rows: Timestep, agents: int, part: slice = slice(None)) -> None:
-        """Takes memory of N environments with `agents` slots each.
-
-        Args:
-            rows: The memory.
-            agents: How many.
-            part: The stepper's environments.
-        """
+        """Takes the slots of all environments; `part` are those of the stepper."""
 
         def by_env(array: np.ndarray) -> np.ndarray:
             return array.reshape(-1, agents, *array.shape[1:])[part]
@@ -162,14 +156,10 @@ class Stepper:
         number: int = 0,
         action_repeat: int = 1,
     ) -> None:
-        """Takes the simulators.
+        """Takes the simulators of the environments from `first` on.
 
-        Args:
-            simulators: Of the environments from `first` on.
-            control: The pool's.
-            first: Index of the first environment.
-            number: Of this stepper among the pool's.
-            action_repeat: Steps with each action, of which an episode's end is the last.
+        `number` is this stepper's among the pool's. An episode's end is the last of
+        `action_repeat` steps with an action.
         """
         self._action_repeat = action_repeat
         self._simulators = simulators
