@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,13 +22,11 @@ from srl.core.tree import Leaves, leaves_of
 from srl.core.types import Array, Decision, Policy, Specs, Tree, Unroll
 from srl.loop.acting.fixed_acting import FixedActing
 from srl.loop.acting.teaching import Teaching
-from srl.loop.opponents import OpponentActing, Slots, opponent_acting
 from srl.loop.team_rewards import TeamRewards, expect_whole_teams, shared, team_rewards
 
 if TYPE_CHECKING:
     from srl.config.experiment import Experiment
-
-_NONE: Mapping[str, str] = MappingProxyType({})
+    from srl.loop.self_play.past_acting import PastActing
 
 
 class Assigned(NamedTuple):
@@ -85,7 +82,7 @@ class PolicySet:
     """The agents that share their rewards, and the form of it: the sum or the mean."""
     taught: bool = False
     """True if a decision holds a teacher's advice, as where `act` and `teach` are one call."""
-    opponents: OpponentActing | None = None
+    opponents: PastActing | FixedActing | None = None
     """Past versions or fixed policies that play some of the slots; environments come in multiples
     of its period.
 
@@ -104,7 +101,7 @@ class PolicySet:
         updates: int | None,
         num_envs: int = 0,
         *,
-        team_reward: Mapping[str, str] = _NONE,
+        team_reward: Mapping[str, str] | None = None,
         taught: bool = False,
     ) -> PolicySet:
         """Binds the algorithm once for each policy.
@@ -127,7 +124,7 @@ class PolicySet:
         opponents = (
             FixedActing(specs, others, fixed, next(iter(instances.values()))) if fixed else None
         )
-        teams = team_rewards(team_reward, specs.agents)
+        teams = team_rewards(team_reward or {}, specs.agents)
         return PolicySet(specs, members, instances, teams, taught, opponents)
 
     @staticmethod
@@ -158,8 +155,13 @@ class PolicySet:
         """
         if experiment.self_play is None:
             return self
-        parts = self.specs.agents, self.members, self.instances
-        changed = replace(self, opponents=opponent_acting(experiment, *parts, num_groups))
+        from srl.loop.self_play.pairings import Pairings  # which other runs do without
+        from srl.loop.self_play.past_acting import PastActing
+
+        num_envs = experiment.num_envs // num_groups
+        pairings = Pairings.of(experiment.self_play.past, self.specs.agents, num_envs)
+        acting = pairings and PastActing(pairings, self.members, self.instances)
+        changed = replace(self, opponents=acting)
         for name, own in changed._slots.items():
             if getattr(self.instances[name].config, "mixer", None) is not None:
                 expect_whole_teams(name, own, len(self.specs.agents), len(self.members[name]))
@@ -171,7 +173,7 @@ class PolicySet:
         return 1 if self.opponents is None else self.opponents.period
 
     @cached_property
-    def _slots(self) -> dict[str, Slots]:
+    def _slots(self) -> dict[str, tuple[int, ...]]:
         """The slots of a period that each policy acts for and learns from."""
         if self.opponents is None:
             return dict(self.members)

@@ -44,7 +44,7 @@ class FixedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class FixedActing:
-    """Acts for the slots of agents that fixed policies play; see `OpponentActing`."""
+    """Acts for the slots of agents that fixed policies play; see `PastActing`."""
 
     specs: Specs
     """The specs of the environments that are played in."""
@@ -88,7 +88,7 @@ class FixedActing:
         ended: Array,
         rows: Callable[[tuple[int, ...]], tuple[Tree, Array, Array, Array]],
     ) -> tuple[list[tuple[tuple[int, ...], Decision]], Tree]:
-        """Decides for the slots that fixed policies play; see `OpponentActing.act`."""
+        """Decides for the slots that fixed policies play; see `PastActing.act`."""
         del past, ended
         decisions: list[tuple[tuple[int, ...], Decision]] = []
         following: list[Tree] = []

@@ -28,7 +28,6 @@ from srl.loop.learning.prior import load_prior, priors_of, with_prior, without_p
 from srl.loop.learning.progress import Progress
 from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
 from srl.loop.learning.replicas import Sharded, first_copy
-from srl.loop.opponents import opponents
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
 from srl.record.block_files import Files
@@ -347,9 +346,12 @@ class Learner:
             writes: Whether this learner keeps the pool; one of several replicas does.
         """
         policies = self._present()
-        policy_set = self.policy_set
-        parts = self.experiment, policy_set.specs, policies, policy_set.instances, folder
-        self._opponents = self.progress.opponents = opponents(*parts, writes=writes)
+        if self.experiment.self_play is not None:
+            from srl.loop.self_play.league import League  # which other runs do without
+
+            assert folder is not None, "self-play needs the run's folder"
+            league = League(self.experiment, self.policy_set, policies, folder, writes=writes)
+            self._opponents = self.progress.opponents = league
         self.policies = self.policy_set.acting(policies, self.past)
 
     @property

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from srl.algorithms.algorithm import Instance
 from srl.config.experiment import Experiment
 from srl.config.self_play import SelfPlay
 from srl.core.errors import RunError, UserError
 from srl.core.lazy import jax
 from srl.core.types import Policy, Specs, Timestep, Tree
+from srl.loop.policy_set import PolicySet
 from srl.loop.self_play.exploiters import copy_exploiters
 from srl.loop.self_play.pairings import Pairings
 from srl.loop.self_play.past_acting import PastPolicies
@@ -61,19 +61,21 @@ class League:
     def __init__(
         self,
         experiment: Experiment,
-        specs: Specs,
-        num_envs: int,
+        policy_set: PolicySet,
         policies: Mapping[str, Policy],
-        instances: Mapping[str, Instance],
         folder: Path,
         *,
         writes: bool,
     ) -> None:
         """Puts the first version and exploiters into the pool, if this learner writes it.
 
-        A group has `num_envs` environments; the run begins with `policies`.
+        The run begins with `policies`.
+
+        Raises:
+            UserError: If it cannot be known how long an opponent has to stay.
+            RunError: If the pool cannot be written.
         """
-        settings = experiment.self_play
+        settings, specs = experiment.self_play, policy_set.specs
         assert settings is not None
         self._settings, self._seed, self._writes = settings, experiment.seed, writes
         self._folder, self._pool = folder, OpponentPool(folder)
@@ -86,10 +88,11 @@ class League:
         self._win_rates = WinRates(settings.keep + len(exploiters) + len(self._versions))
         self._add_version(policies)
         if writes and exploiters:
-            copy_exploiters(self._pool, exploiters, instances)
+            copy_exploiters(self._pool, exploiters, policy_set.instances)
         self.playing: PastPolicies | None = None
         """The past versions that play; None where none does."""
         self._matches: PastMatches | None = None
+        num_envs = experiment.num_envs // experiment.num_groups
         pairings = Pairings.of(settings.past, specs.agents, num_envs)
         if pairings is not None:
             self._interval = opponent_interval(experiment, settings, specs)
