@@ -89,16 +89,9 @@ def parameter_server(actors: int = 2) -> Plan:
     return Plan("parameter_server", {"actors": Fragment(_ALL, actors)}, one_process=actors == 1)
 
 
+_BUILT_IN = fused, threads, inline, central, decoupled, serving, env_servers, replicated
 PLANS: dict[str, Callable[[], Plan]] = {
-    "fused": fused,
-    "threads": threads,
-    "inline": inline,
-    "central": central,
-    "decoupled": decoupled,
-    "serving": serving,
-    "env_servers": env_servers,
-    "replicated": replicated,
-    "parameter_server": parameter_server,
+    plan.__name__: plan for plan in (*_BUILT_IN, parameter_server)
 }
 """The plans by name, as `--plan` takes it."""
 

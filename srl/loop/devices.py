@@ -72,9 +72,4 @@ def to_host() -> Callable[[Any], Any]:
     """
     on_cpu = local_devices()[0].platform == "cpu"
     apart = on_cpu or gpu_choice("copies") == "apart"
-    return partial(jax.tree.map, np.asarray) if apart else copied_together
-
-
-def copied_together(tree: Any) -> Any:
-    """A tree as NumPy's arrays, all copies of which are under way at once."""
-    return jax.device_get(tree)
+    return partial(jax.tree.map, np.asarray) if apart else jax.device_get

@@ -110,7 +110,8 @@ def repeated_unroll(
 def _fields(values: Tree) -> Iterator[Field]:
     """A field for each array, named by its path."""
     for path, x in jax.tree.leaves_with_path(values):
-        yield Field("/".join(map(_word, path)), str(x.dtype), tuple(x.shape))
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        yield Field(name, str(x.dtype), tuple(x.shape))
 
 
 def _totals(value: str, trees: Mapping[str, Tree]) -> Iterator[Field]:
@@ -120,8 +121,3 @@ def _totals(value: str, trees: Mapping[str, Tree]) -> Iterator[Field]:
         for x in jax.tree.leaves(tree):
             sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
         yield from (Field(f"{value}/{name}", dtype, (size,)) for dtype, size in sizes.items())
-
-
-def _word(key: Any) -> str:
-    """A part of a path: a key of a dict, or a number in a tuple."""
-    return str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))

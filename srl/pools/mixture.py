@@ -21,7 +21,7 @@ from srl.core.backends import MIXTURE, backend_of, id_of, task_ids
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import bounded, corner, joined_space, space_tree
-from srl.core.tree import copy_tree, map_tree
+from srl.core.tree import map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.config import EnvConfig, NamedEnv, with_options
 from srl.pools.pool import Pool, as_actions, checked_seed, longest_episode, seed_offset
@@ -295,10 +295,7 @@ class MixturePool(Pool):
         joined = self.joined([part.row.timestep for part in self._parts], np)
         if into is None:
             return joined
-        if ids is None:
-            copy_tree(joined, into.timestep)
-        else:
-            copy_rows(joined, into.timestep, ids, len(self.specs.agents))
+        copy_rows(joined, into.timestep, ids, len(self.specs.agents))
         return into.timestep
 
     def joined(self, timesteps: Sequence[Timestep], xp: Any) -> Timestep:

@@ -49,7 +49,7 @@ class Progress:
         """Decides the lesson, where there are several."""
         self.opponents: League | None = None
         """Counts matches against past versions, where these are played."""
-        self._staleness = _Staleness()
+        self._staleness: list[int] = []  # of batches since the last report
         self._agents = len(specs.agents)
         self._reported = _Reported()
         self.restart_clock()
@@ -106,7 +106,7 @@ class Progress:
         """Counts a batch's steps, and how old the policies were that acted."""
         timesteps, version = batch.batch.timesteps, batch.batch.version
         self.count_steps(map_tree(lambda x: x[1:], timesteps), batch.lessons)
-        self._staleness.add(self.updates - batch.lag - int(version[..., 1].min()))
+        self._staleness.append(self.updates - batch.lag - int(version[..., 1].min()))
 
     def count_update(self, losses: Metrics) -> None:
         """Counts an update, after which the losses' sums are `losses`."""
@@ -134,17 +134,17 @@ class Progress:
         since, steps, _ = self._reported
         self.restart_clock()
         elapsed = max(self._reported.time - since, 1e-9)
+        staleness, self._staleness = self._staleness or [0], []
         report = {
-            "env_steps": self.env_steps,
-            "agent_steps": self.agent_steps,
-            "updates": self.updates,
+            **self.counts,
             "fps": (self.env_steps - steps) / elapsed,
             **self.episodes.report(),
             "episodes_lost": self.episodes_lost,
             **({} if self.curriculum is None else {"lesson": self.lesson + 1}),
             **({} if self.opponents is None else self.opponents.report()),
             "policy_version": self.updates,
-            **self._staleness.report(),
+            "staleness_mean": sum(staleness) / len(staleness),
+            "staleness_max": max(staleness),
             **self._mean_losses(),
             **{f"time/{kind}/{a}": x for kind, own in self._shares.items() for a, x in own.items()},
             "bottleneck": bottleneck(self._shares),
@@ -213,17 +213,3 @@ class _Reported(NamedTuple):
     time: float = 0.0
     env_steps: int = 0
     updates: int = 0
-
-
-class _Staleness:
-    """The staleness of batches since the last report: the version trained less the oldest."""
-
-    def __init__(self) -> None:
-        self._values: list[int] = []
-
-    def add(self, staleness: int) -> None:
-        self._values.append(staleness)
-
-    def report(self) -> dict[str, float]:
-        values, self._values = self._values or [0], []
-        return {"staleness_mean": sum(values) / len(values), "staleness_max": max(values)}

@@ -14,7 +14,8 @@ from srl.pools.functional.environment import Step
 from srl.pools.functional.library import PREFIX, gymnax_space, imported
 from srl.pools.python.masks import MASK, num_choices, with_mask
 from srl.pools.python.padding import common_space
-from srl.pools.python.world_state import STATE, asked_for_state, space_with_state
+from srl.pools.python.simulator import with_part
+from srl.pools.python.world_state import STATE, asked_for_state
 
 _MASKS = ("get_avail_actions", "get_legal_moves")
 
@@ -69,7 +70,7 @@ class JaxMARL:
         if self._gives_state:
             shape = jax.eval_shape(self._state_of, observed).shape
             seen = spaces.Box(-np.inf, np.inf, shape, np.float32)
-            own = {agent: space_with_state(own[agent], seen) for agent in self.agents}
+            own = {agent: with_part(own[agent], STATE, seen) for agent in self.agents}
         if self._masked:
             own = {agent: with_mask(own[agent], actions[agent]) for agent in self.agents}
         self.observation_space = common_space(own, "observation", full)

@@ -12,13 +12,13 @@ from safetensors import numpy as safetensors
 from srl.core.errors import RunError, UserError, described
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import outside, space_tree
-from srl.core.tree import leaves_of, map_tree
+from srl.core.tree import map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.functional.adapters import make_functional
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
-from srl.pools.python.python_pool import slots_of
+from srl.pools.python.python_pool import copy_rows, slots_of
 from srl.pools.python.simulator import narrow_action, observed_space, supported_action
 from srl.pools.timestep_arrays import Row
 
@@ -155,15 +155,7 @@ class FunctionalPool(Pool):
         """The timestep as NumPy has it, in the row if there is one, there only of `ids`."""
         if into is None:
             return map_tree(np.array, timestep)
-        agents = len(self.specs.agents)
-        for source, target in zip(leaves_of(timestep), leaves_of(into.timestep), strict=True):
-            if ids is None:
-                target[...] = source
-            else:
-                rows = ids
-                if len(target) != self.num_envs:
-                    rows = (ids[:, None] * agents + np.arange(agents)).ravel()
-                target[rows] = np.asarray(source)[rows]
+        copy_rows(map_tree(np.asarray, timestep), into.timestep, ids, len(self.specs.agents))
         return into.timestep
 
 

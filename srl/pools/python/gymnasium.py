@@ -30,6 +30,7 @@ from srl.pools.python.simulator import (
     mentions,
     observed_space,
     one_reward,
+    reset_results,
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
@@ -83,11 +84,7 @@ class GymnasiumSimulator(Simulator):
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
         """Starts an episode; see the base class."""
-        given = self._env.reset(seed=seed)
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise InvalidOutput(
-                f"gave {type(given).__name__} at reset; expected (observation, info)"
-            )
+        given = reset_results(self._env.reset(seed=seed))
         self._write(self._with_mask(*given, "reset"), rows.observation, env)
         if self._metrics:
             rows.statistics[env] = metric_values(given[1], self._metrics)

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from srl.core.errors import UserError
 from srl.core.spaces import choice_counts, has_choices
-from srl.pools.python.simulator import InvalidOutput
+from srl.pools.python.simulator import InvalidOutput, add_part, with_part
 
 MASK = "action_mask"
 
@@ -33,17 +33,13 @@ def num_choices(action: gymnasium.Space) -> int:
 
 def with_mask(observation: gymnasium.Space, action: gymnasium.Space) -> spaces.Dict:
     """The space of observations that a mask was added to."""
-    mask = spaces.MultiBinary(num_choices(action))
-    if isinstance(observation, spaces.Dict):
-        return spaces.Dict([*observation.items(), (MASK, mask)])
-    return spaces.Dict([("observation", observation), (MASK, mask)])
+    return with_part(observation, MASK, spaces.MultiBinary(num_choices(action)))
 
 
 def add_mask(observation: Any, mask: Any, action: gymnasium.Space) -> dict[str, Any]:
     """An observation together with its mask; None allows every action."""
     mask = np.ones(num_choices(action), np.int8) if mask is None else flat_mask(mask)
-    parts = observation if isinstance(observation, Mapping) else {"observation": observation}
-    return {**parts, MASK: mask}
+    return add_part(observation, MASK, mask)
 
 
 def flat_mask(mask: Any) -> np.ndarray:

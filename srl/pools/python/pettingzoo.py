@@ -29,6 +29,7 @@ from srl.pools.python.simulator import (
     Simulator,
     observed_space,
     one_reward,
+    reset_results,
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
@@ -173,17 +174,13 @@ class PettingZooSimulator(Simulator):
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
         """Starts an episode; see the base class."""
-        given = self._env.reset(seed=seed)
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise InvalidOutput(
-                f"gave {type(given).__name__} at reset; expected (observations, infos)"
-            )
+        observations, infos = reset_results(self._env.reset(seed=seed), "(observations, infos)")
         if not self._env.agents:
             raise InvalidOutput("has no agents after a reset")
         self._joined[:] = self._done[:] = False
         self._values[:] = np.nan
         nothing: dict[Any, Any] = {}
-        self._write(set(), (given[0], nothing, nothing, nothing, given[1]), rows, env)
+        self._write(set(), (observations, nothing, nothing, nothing, infos), rows, env)
 
     def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts; see the base class."""

@@ -300,11 +300,11 @@ def slots_of(envs: np.ndarray, agents: int) -> np.ndarray:
     return (envs[:, None] * agents + np.arange(agents, dtype=np.int32)).ravel()
 
 
-def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray, agents: int) -> None:
-    """Copies the rows of some environments, each of so many agents."""
-    slots = slots_of(envs, agents)
+def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray | None, agents: int) -> None:
+    """Copies the rows of some environments, all by default, each of so many agents."""
+    places_of = (..., ...) if envs is None else (envs, slots_of(envs, agents))
     for name, from_, to in zip(Timestep._fields, source, target, strict=True):
-        places = envs if name in _BY_ENVIRONMENT else slots
+        places = places_of[name not in _BY_ENVIRONMENT]
         for a, b in zip(leaves_of(from_), leaves_of(to), strict=True):
             b[places] = a[places]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -106,6 +106,26 @@ WEIGH = (
     "expected one: add them up with weights in a wrapper, such as "
     "mo_gymnasium.wrappers:LinearReward"
 )
+
+
+def reset_results(given: Any, expected: str = "(observation, info)") -> tuple[Any, Any]:
+    """Gives the two results of a reset; raises InvalidOutput where there are not two."""
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise InvalidOutput(f"gave {type(given).__name__} at reset; expected {expected}")
+    return given
+
+
+def with_part(observation: gymnasium.Space, name: str, part: gymnasium.Space) -> spaces.Dict:
+    """The space of observations with a further part, also of those that are no Dict."""
+    named = isinstance(observation, spaces.Dict)
+    parts = observation.spaces if named else {"observation": observation}
+    return spaces.Dict([*parts.items(), (name, part)])
+
+
+def add_part(observation: Any, name: str, part: Any) -> dict[str, Any]:
+    """An observation with a further part, in the space that `with_part` gives."""
+    named = isinstance(observation, Mapping)
+    return {**(observation if named else {"observation": observation}), name: part}
 
 
 class Rendered(NamedTuple):

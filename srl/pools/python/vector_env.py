@@ -49,8 +49,10 @@ from srl.pools.python.simulator import (
     WEIGH,
     InvalidOutput,
     Rendered,
+    add_part,
     observed_space,
     rendered,
+    reset_results,
     supported_action,
 )
 from srl.pools.python.sources import (
@@ -91,7 +93,7 @@ class _Masks:
             if self._latest is None:
                 self._latest = self.of({})
             self._latest[envs] = self.of(info)[envs]
-            return _with_masks(observation, self._latest)
+            return add_part(observation, MASK, self._latest)
         if info and not self.observed:
             expect_no_mask(info, call, self.action)
         return observation
@@ -243,7 +245,7 @@ class VectorEnvPool(PythonPool):
         """Starts the episodes that the caller asked for."""
         mask, seed = self._asked.copy(), self._asked_seed
         if mask.all():
-            observation = self._observation(*_pair(self._env.reset(seed=seed)), "reset")
+            observation = self._reset(..., seed=seed)
             self._write(observation, rows.observation, ...)
         else:
             self._reset_where(mask, rows, seed)
@@ -254,8 +256,7 @@ class VectorEnvPool(PythonPool):
     def _reset_where(self, mask: np.ndarray, rows: Timestep, seed: int | None = None) -> None:
         """Starts episodes where the mask is set, and writes their first observations there."""
         before = self._last_given
-        given = self._env.reset(seed=seed, options={"reset_mask": mask.copy()})
-        observation = self._observation(*_pair(given), "reset", mask)
+        observation = self._reset(mask, seed=seed, options={"reset_mask": mask.copy()})
         if before is not None and _differ(before, observation, ~mask):
             raise InvalidOutput(
                 "gave other observations of environments that reset(options={'reset_mask': mask}) "
@@ -274,8 +275,7 @@ class VectorEnvPool(PythonPool):
         begins = self._mode is not AutoresetMode.NEXT_STEP and over.any()
         if begins:
             if self._mode is AutoresetMode.DISABLED:
-                given = self._env.reset(options={"reset_mask": over.copy()})
-                self._observation(*_pair(given), "reset", over)
+                self._reset(over, options={"reset_mask": over.copy()})
             self._masks.allow(actions, over, self._last_given)
         given = self._env.step(actions)
         if not isinstance(given, tuple) or len(given) != 5:
@@ -336,11 +336,15 @@ class VectorEnvPool(PythonPool):
             return
         last = _arrays(final)
         if masks is not None:
-            last = _with_masks(last, masks)
+            last = add_part(last, MASK, masks)
         self._write(last, self._other, ...)
         _copy(self._other, rows.observation, ended)
 
     # ---- what it gave ----
+
+    def _reset(self, envs: Any, **options: Any) -> Tree:
+        given = reset_results(self._env.reset(**options), "(observations, infos)")
+        return self._observation(*given, "reset", envs)
 
     def _observation(self, given: Any, info: Any, call: str, envs: Any = ...) -> Tree:
         """The observations of all as NumPy has them, with masks where infos have these.
@@ -420,12 +424,6 @@ def _space_of(env: VectorEnv, kind: str, name: str) -> gymnasium.Space:
     raise UserError(f"{name} has {kind} {space!r:.60}; set it to a gymnasium.spaces.Space")
 
 
-def _pair(given: Any) -> tuple[Any, Any]:
-    if not isinstance(given, tuple) or len(given) != 2:
-        raise InvalidOutput(f"gave {type(given).__name__} at reset; expected (observations, infos)")
-    return given
-
-
 def _array(given: Any) -> np.ndarray:
     """An array of NumPy, from one of JAX or a tensor of PyTorch on any device."""
     if hasattr(given, "detach"):
@@ -440,12 +438,6 @@ def _arrays(given: Any) -> Tree:
     if isinstance(given, tuple):
         return tuple(map(_arrays, given))
     return _array(given)
-
-
-def _with_masks(observation: Tree, masks: np.ndarray) -> dict[str, Any]:
-    """Observations of all with their masks, as `add_mask` puts one with its mask."""
-    parts = observation if isinstance(observation, dict) else {"observation": observation}
-    return {**parts, MASK: masks}
 
 
 def _copy(source: Tree, target: Tree, mask: np.ndarray) -> None:

@@ -9,15 +9,9 @@ from gymnasium import spaces
 
 from srl.core.errors import UserError, expect
 from srl.pools.python.parallel_view import ParallelView
+from srl.pools.python.simulator import add_part, with_part
 
 STATE = "state"
-
-
-def space_with_state(observation: spaces.Space, state: spaces.Space) -> spaces.Dict:
-    """The space of observations that a state was added to."""
-    if isinstance(observation, spaces.Dict):
-        return spaces.Dict([*observation.items(), (STATE, state)])
-    return spaces.Dict([("observation", observation), (STATE, state)])
 
 
 def with_world_state(env: Any, source: str) -> Any:
@@ -41,13 +35,10 @@ def with_world_state(env: Any, source: str) -> Any:
 
     def observed(observations: Mapping[Any, Any]) -> dict[Any, Any]:
         state = env.state() if observations else None
-        return {
-            agent: {**(own if isinstance(own, Mapping) else {"observation": own}), STATE: state}
-            for agent, own in observations.items()
-        }
+        return {agent: add_part(own, STATE, state) for agent, own in observations.items()}
 
     return ParallelView(
-        env, lambda agent: space_with_state(env.observation_space(agent), space), observed
+        env, lambda agent: with_part(env.observation_space(agent), STATE, space), observed
     )
 
 

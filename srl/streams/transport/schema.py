@@ -124,9 +124,6 @@ def _problem(message: Message, fields: Fields | None) -> str:
     return ""
 
 
-def _number(least: int, most: int) -> str:
-    return str(most) if least == most else f"{least} to {most}"
-
-
 def _span(allowed: range) -> str:
-    return _number(allowed.start, allowed.stop - 1)
+    least, most = allowed.start, allowed.stop - 1
+    return str(most) if least == most else f"{least} to {most}"

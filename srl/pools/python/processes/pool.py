@@ -275,8 +275,7 @@ class ProcessPool(PythonPool):
         if self._scratch is None:
             self._scratch = self._make_rows(1)[0]
         self._advance(ids, self._scratch)
-        envs = np.arange(self.num_envs) if ids is None else ids
-        copy_rows(self._scratch.timestep, row.timestep, envs, len(self.specs.agents))
+        copy_rows(self._scratch.timestep, row.timestep, ids, len(self.specs.agents))
 
     def _start(self, ids: np.ndarray) -> None:
         self._check_working()
