@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from srl.loop.acting.parameters import received_policies
-from srl.loop.acting.policy_server import batch_envs, serve_policies
+from srl.loop.acting.policy_server import PolicyServer, batch_envs
 from srl.loop.binding import bind_policy_set
 from srl.loop.devices import expect_devices
 from srl.loop.garbage import return_freed_memory
@@ -40,7 +40,7 @@ def run_policy(context: WorkerContext) -> None:
         if endpoints.has("collect"):
             groups = endpoints.share("collect", endpoints.replica)
             sink = SampleForwarder(groups, partial(endpoints.connect, "sample"), endpoints.go_on)
-        server = serve_policies(endpoints, policy_set, received, requests, sink)
+        server = PolicyServer(endpoints, policy_set, received, requests, sink)
         return_freed_memory()
         context.stage(Stage.STEPPING)
         server.serve(stopped)

@@ -1,6 +1,8 @@
 """Ends of streams, each with what a process that has the keys may say to it."""
 
 from contextlib import suppress
+from dataclasses import replace
+from threading import Event
 
 import numpy as np
 from messages import LIMIT, RUN, VECTOR, a_message
@@ -10,12 +12,13 @@ from srl.config.experiment import Experiment
 from srl.core.errors import RunError
 from srl.core.tree import map_tree
 from srl.core.types import Timestep
-from srl.dataflow.nodes import read_by
+from srl.dataflow.plans import decoupled, serving
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
 from srl.loop.acting.policy_server import PolicyServer, inference_layout
 from srl.loop.binding import batch_specs
 from srl.loop.learning.learner import Learner
+from srl.loop.wiring import Endpoints
 from srl.networks import MLP
 from srl.streams import inference, parameters, sample
 from srl.streams.group_state import pack
@@ -161,28 +164,21 @@ class Parameters(Listening):
 class Policies(Listening):
     """Acts for groups; collects their unrolls, too, if it has a sink."""
 
-    def __init__(self, sink, request, reply):
-        layout = inference_layout(LEARNER.policy_set, 1, request, reply)
+    def __init__(self, sink, plan):
+        policies = replace(plan.fragments["policies"], batch=2, deadline=0.0)
+        plan = replace(plan, fragments={**plan.fragments, "policies": policies})
+        experiment = replace(EXPERIMENT, plan=plan, groups=2)
+        at = Endpoints(experiment, "policies", 0, Identity(RUN, 0, 0), dict, Event(), "thread")
+        stream = at.served["inference"]
+        names = ({field.name for field in part} for part in (stream.request, stream.reply))
+        layout = inference_layout(LEARNER.policy_set, 1, *names)
         asked = layout.views(np.zeros(layout.size, np.uint8))["request"]
         super().__init__(
             inference.FIELDS, {**INFERENCE, inference.InferenceMessage.REQUEST: packed(asked)}
         )
         self.sink, source = sink, Published(LEARNER.policies, None)
         source.publish(np.array((0, 0), np.int32), LEARNER.policies)
-        self.server = PolicyServer(
-            EXPERIMENT,
-            LEARNER.policy_set,
-            source,
-            self.listener,
-            layout,
-            1,
-            group_range=range(2),
-            width=2,
-            groups=2,
-            deadline=0.0,
-            sink=sink,
-        )
-        self.server.compile()
+        self.server = PolicyServer(at, LEARNER.policy_set, source, self.listener, sink)
 
     def hear(self):
         self.server._receive(0)
@@ -283,12 +279,11 @@ def read_parameters(data):
 
 def readers():
     """Each takes fuzzed data."""
-    whole = {*Timestep._fields}
     collecting = SampleSink(beyond(), StalenessLimiter(2), FORMS)
     ends = [
         Samples(),
         Parameters(),
-        Policies(None, {*read_by("act")}, {"action", "log_prob", "memory"}),
-        Policies(collecting, whole, {"action"}),
+        Policies(None, decoupled(actors=1)),
+        Policies(collecting, serving(actors=1)),
     ]
     return [end.talk for end in ends] + [read_tickets, read_replies, read_parameters]

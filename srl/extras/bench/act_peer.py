@@ -13,7 +13,7 @@ from srl.core.types import Specs
 from srl.dataflow.plans import decoupled, replicated
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
-from srl.loop.acting.policy_server import PolicyServer, serve_policies
+from srl.loop.acting.policy_server import PolicyServer
 from srl.loop.learning.learner import Learner
 from srl.loop.wiring import Endpoints
 from srl.loop.xla_threads import act_in_calling_thread
@@ -47,7 +47,7 @@ def serve(
 
     published = Published(learner.policies, None)
     published.publish(learner.progress.version, learner.policies)
-    return serve_policies(endpoints, learner.policy_set, published, listener, None), listener
+    return PolicyServer(endpoints, learner.policy_set, published, listener, None), listener
 
 
 def main(argv: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from srl.config.experiment import Experiment
 from srl.core.lazy import jax
 from srl.core.tree import Leaves, copy_tree, leaves_of, map_tree
 from srl.core.types import Array, Decision, Tree
@@ -17,7 +16,6 @@ from srl.dataflow.nodes import ANSWERING, read_by
 from srl.loop.acting.parameters import Source
 from srl.loop.acting.taught_acting import advised
 from srl.loop.binding import decision_spec, run_key
-from srl.loop.busy_time import BusyTime
 from srl.loop.devices import to_host
 from srl.loop.policy_set import PolicySet
 from srl.loop.wiring import Endpoints
@@ -67,34 +65,34 @@ class PolicyServer:
 
     def __init__(
         self,
-        experiment: Experiment,
+        endpoints: Endpoints,
         policy_set: PolicySet,
         parameters: Source,
         listener: Listener,
-        layout: Layout,
-        num_envs: int,
-        *,
-        group_range: range,
-        width: int,
-        groups: int,
-        deadline: float,
-        nodes: Sequence[str] = ("act",),
         sink: Collected | None = None,
-        busy: BusyTime | None = None,
     ) -> None:
-        """Compiles nothing yet.
+        """Compiles the call, so that no request waits for a compiler.
 
-        `width` groups are acted for in one call. A group always has the same index in it, and an
-        unused one is filled up: so results never depend on the other requests. Of those in
-        `group_range` at most `groups` ask at a time, and so share the places. A request may wait
-        `deadline` seconds for others. A call computes `nodes`: act, teach, or both. Unrolls that
-        are collected here go to `sink`.
+        Args:
+            endpoints: Of the worker.
+            policy_set: The run's policies.
+            parameters: Where they come from.
+            listener: Where groups connect.
+            sink: Where unrolls go, if they are collected here.
         """
-        self.listener, self._parameters, self._busy = listener, parameters, busy or BusyTime()
-        self._policy_set, self._layout = policy_set.within(nodes), layout
-        self._nodes, self._reads = nodes, read_by(*nodes)
-        self._width, self._groups, self._deadline = width, groups, deadline
-        self._group_range = group_range
+        self.listener, self._parameters, self._busy = listener, parameters, endpoints.busy
+        self._nodes = nodes = [node for node in endpoints.nodes if node in ANSWERING]
+        self._policy_set, self._reads = policy_set.within(nodes), read_by(*nodes)
+        num_envs, stream = endpoints.group_envs, endpoints.served["inference"]
+        request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
+        self._layout = inference_layout(policy_set, num_envs, request, reply)
+        # So many groups ask at a time; so many of them are acted for in one call. A group always
+        # has the same index in it, and an unused one is filled up: so results never depend on the
+        # other requests.
+        self._groups, self._width = _most_groups(endpoints), batch_envs(endpoints) // num_envs
+        self._deadline = endpoints.fragment.deadline
+        # Where unrolls are collected, a group belongs to the learner; else any worker may act.
+        self._group_range = range(endpoints.num_groups) if sink is None else sink.groups
         self._sink = sink
         self._sessions: dict[int, Session] = {}
         self._waiting: dict[int, Session] = {}  # that have asked, first come first
@@ -108,16 +106,13 @@ class PolicyServer:
         self.on_ticket_wait: Callable[[float], None] = lambda seconds: None
         """Called with the seconds for which a group has waited for a ticket; it has counted these
         as waiting for a reply."""
-        self._key = run_key(experiment)
+        self._key = run_key(endpoints.experiment)
         self._act = jax.jit(self._act_on)
         self._to_host = to_host()
-        self._inputs = _Inputs(policy_set, num_envs, width, self._reads)
+        self._inputs = _Inputs(policy_set, num_envs, self._width, self._reads)
         if sink is not None:
             sink.on_room = listener.wake
-
-    def compile(self) -> None:
-        """Runs the call once, so that no request waits for a compiler."""
-        _, policies = self._parameters.newest((0, 0))
+        _, policies = parameters.newest((0, 0))
         jax.block_until_ready(self._act(policies, self._inputs.arrays, self._key))
 
     def _act_on(
@@ -412,42 +407,3 @@ def batch_envs(endpoints: Endpoints) -> int:
 def _most_groups(endpoints: Endpoints) -> int:
     """The most groups that one of the fragment's replicas acts for."""
     return -(-endpoints.num_groups // endpoints.fragment.replicas)
-
-
-def serve_policies(
-    endpoints: Endpoints,
-    policy_set: PolicySet,
-    parameters: Source,
-    listener: Listener,
-    sink: Collected | None,
-) -> PolicyServer:
-    """The server of a worker that answers others' calls, compiled and not yet serving.
-
-    Args:
-        endpoints: Of the worker.
-        policy_set: The run's policies.
-        parameters: Where they come from.
-        listener: Where groups connect.
-        sink: Where unrolls go, if they are collected here.
-    """
-    stream = endpoints.served["inference"]
-    request, reply = ({field.name for field in part} for part in (stream.request, stream.reply))
-    groups = _most_groups(endpoints)
-    server = PolicyServer(
-        endpoints.experiment,
-        policy_set,
-        parameters,
-        listener,
-        inference_layout(policy_set, endpoints.group_envs, request, reply),
-        endpoints.group_envs,
-        # Where unrolls are collected, a group belongs to the learner; else any worker may act.
-        group_range=range(endpoints.num_groups) if sink is None else sink.groups,
-        width=batch_envs(endpoints) // endpoints.group_envs,
-        groups=groups,
-        deadline=endpoints.fragment.deadline,
-        nodes=[node for node in endpoints.nodes if node in ANSWERING],
-        sink=sink,
-        busy=endpoints.busy,
-    )
-    server.compile()
-    return server

@@ -10,7 +10,7 @@ from typing import Any
 
 from srl.core.types import Specs, Tree
 from srl.loop.acting.parameters import Published
-from srl.loop.acting.policy_server import PolicyServer, serve_policies
+from srl.loop.acting.policy_server import PolicyServer
 from srl.loop.binding import batch_specs
 from srl.loop.learning.learner import Learner
 from srl.loop.learning.unroll_ledger import Ledger
@@ -111,7 +111,7 @@ class RemoteEnvironments:
         if "inference" in self._listeners:
             sink = self.sink if endpoints.has("collect") else None
             requests = self._listeners["inference"]
-            self._policy_server = server = serve_policies(
+            self._policy_server = server = PolicyServer(
                 replace(endpoints, busy=self._learner.progress.busy[_ACTING]),
                 self._learner.policy_set,
                 self.published,

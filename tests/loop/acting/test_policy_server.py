@@ -3,16 +3,19 @@
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from small_runs import CARTPOLE
 
+from srl.dataflow.plans import decoupled, serving
 from srl.extras.bench.alone import first_timestep
 from srl.loop.acting.parameters import Published
-from srl.loop.acting.policy_server import PolicyServer, inference_layout
+from srl.loop.acting.policy_server import PolicyServer
 from srl.loop.binding import batch_specs
 from srl.loop.learning.learner import Learner
+from srl.loop.wiring import Endpoints
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.inference import RemoteActing
 from srl.streams.sample_sink import SampleSink
@@ -24,7 +27,6 @@ RUN, GROUPS, SECONDS = 1, 2, 60
 ENVS = CARTPOLE.num_envs // GROUPS
 SPECS, _ = first_timestep(CARTPOLE, 1)
 NEVER = 10_000.0
-WHOLE = {"observation", "terminated", "truncated", "memory"}, {"action", "log_prob", "memory"}
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +37,16 @@ def learner():
 class Worker:
     """A policy worker in a thread, and groups that ask it in threads of their own."""
 
-    def __init__(self, learner, deadline, *, fields=WHOLE, sink=None):
+    def __init__(self, learner, deadline, *, sink=None):
         self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=STATE_BYTES)
         published = self.published = Published(learner.policies, None)
         published.publish(learner.progress.version, learner.policies)
-        self.server = PolicyServer(
-            CARTPOLE,
-            learner.policy_set,
-            published,
-            self.listener,
-            inference_layout(learner.policy_set, ENVS, *fields),
-            ENVS,
-            group_range=range(GROUPS),
-            width=GROUPS,
-            groups=GROUPS,
-            deadline=deadline,
-            sink=sink,
-        )
-        self.server.compile()
+        plan = decoupled(actors=1) if sink is None else serving(actors=1)
+        policies = replace(plan.fragments["policies"], batch=GROUPS, deadline=deadline)
+        plan = replace(plan, fragments={**plan.fragments, "policies": policies})
+        experiment, stop = replace(CARTPOLE, plan=plan, groups=GROUPS), threading.Event()
+        at = Endpoints(experiment, "policies", 0, Identity(RUN, 0, 0), dict, stop, "thread")
+        self.server = PolicyServer(at, learner.policy_set, published, self.listener, sink)
         self.stop, self.error = threading.Event(), None
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
@@ -193,12 +187,6 @@ def test_a_group_that_comes_again_is_answered_in_its_new_place(workers):
     assert again.answered.wait(SECONDS)
 
 
-TIMESTEP = {
-    *("observation", "reward", "terminated", "truncated", "episode_return", "episode_length"),
-    *("statistics", "env_id", "lost"),
-}
-
-
 @pytest.fixture
 def collecting(learner, workers):
     """A worker that writes the unrolls of its groups, and what they are gathered in."""
@@ -208,7 +196,7 @@ def collecting(learner, workers):
     )
     with closing(sink):
         sink.start()
-        yield workers(0.0, fields=(TIMESTEP, {"action"}), sink=sink), sink
+        yield workers(0.0, sink=sink), sink
 
 
 def test_a_worker_that_collects_gives_a_batch_once_all_unrolls_are_whole(collecting):
