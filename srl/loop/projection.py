@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +17,11 @@ from srl.streams.batch import Batch
 
 if TYPE_CHECKING:
     from srl.loop.learning.learner import Learner
+    from srl.loop.stepping.actors import OneGroup
     from srl.loop.stepping.asynchronous import AsynchronousGroup
     from srl.loop.stepping.group import Group
+    from srl.loop.stepping.local import LocalEnvironments
+    from srl.loop.stepping.remote import RemoteEnvironments
     from srl.loop.stepping.traced import TracedSteps
 
 
@@ -42,29 +44,6 @@ class Gathered:
     lag: int = field(default=0, init=False)
     """Versions made in the pass since then, as it is first learned from: no staleness, but the
     loop's own."""
-
-
-class Environments(Protocol):
-    """The acting half of the loop: groups of environments in this worker, in others, or both."""
-
-    @property
-    def groups(self) -> Sequence[Group | AsynchronousGroup]:
-        """The groups that this worker steps."""
-        ...
-
-    def latest(self) -> None:
-        """Lets groups elsewhere go on, with the newest policies."""
-
-    def gather(self, unroll: int) -> Gathered | None:
-        """The batch of an unroll of this pass, by its number; None where others learn from it.
-
-        Raises:
-            Stopped: If it will not come.
-        """
-        ...
-
-    def learned(self, batch: Gathered) -> None:
-        """Counts a call of `learn` with a batch."""
 
 
 def changed(how: str) -> PlanError:
@@ -109,7 +88,10 @@ class Projection(Calls):
     """
 
     def __init__(
-        self, experiment: Experiment, environments: Environments, learning: Learner | None = None
+        self,
+        experiment: Experiment,
+        environments: LocalEnvironments | RemoteEnvironments | OneGroup,
+        learning: Learner | None = None,
     ) -> None:
         """Takes the two halves of the loop; `learning` is None where another worker learns."""
         super().__init__()

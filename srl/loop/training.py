@@ -20,7 +20,6 @@ from srl.loop.learning.replay_files import Saved
 from srl.loop.learning.replicas import gathered
 from srl.loop.projection import Projection
 from srl.loop.stage import Stage
-from srl.loop.stepping.environments import Environments
 from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.xla_threads import choose_for_learning
 from srl.record.block_files import Files
@@ -30,6 +29,7 @@ from srl.streams.group_state import Stopped, pack, unpack
 
 if TYPE_CHECKING:
     from srl.loop.fused import CompiledLoop
+    from srl.loop.stepping.remote import RemoteEnvironments
 
 _ACTING = ("params", "n", "observations", "values")
 """Parts of a learner's state, where it has them: all parameters, and normalisers."""
@@ -53,7 +53,9 @@ class Training:
     neighbours = 1
     """Workers like this one that share the memory of this host, itself among them."""
 
-    def __init__(self, experiment: Experiment, environments: Environments) -> None:
+    def __init__(
+        self, experiment: Experiment, environments: LocalEnvironments | RemoteEnvironments
+    ) -> None:
         """Takes both halves of the loop; `start` does the work."""
         self.experiment, self.environments = experiment, environments
         self.on_stage: Callable[[Stage], None] = lambda stage: None

@@ -31,8 +31,13 @@ class LocalEnvironments:
     """
 
     worker = "trainer"
+    """The kind of worker that this is in; its time is reported under this name."""
     calls_one_program = True
+    """True: one thread calls the worker's programs, so that no two run at once."""
     resumes_exactly = True
+    """False where environments cannot be saved and restart their episodes."""
+    account = ""
+    """The account of all unrolls, where they pass a stream in this process."""
 
     def __init__(self, experiment: Experiment, replica: int = 0) -> None:
         self.experiment, self.replica = experiment, replica
@@ -127,8 +132,6 @@ class LocalEnvironments:
             if group.doing:
                 return f"{environments_text(number, self._each)} to {group.doing}"
         return "learning to end" if self.groups else ""
-
-    account = ""
 
     def report(self) -> dict[str, Any]:
         """Gives no metrics: every unroll is learned from."""
