@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 UNBOUNDED_AHEAD = 8
@@ -32,6 +33,17 @@ class Counts(NamedTuple):
     """Tickets that were revoked."""
 
 
+@dataclass
+class _Batch:
+    """A batch of which unrolls are made."""
+
+    free: set[int]
+    """Positions without a ticket."""
+    missing: int
+    """Unrolls that are not delivered."""
+    learned: bool = False
+
+
 class StalenessLimiter:
     """Grants tickets so that staleness stays within its bound.
 
@@ -49,7 +61,6 @@ class StalenessLimiter:
         self,
         positions: int,
         max_staleness: int | None = 0,
-        version: int = 0,
         *,
         unrolls: Sequence[int] = (0,),
         learns: int = 1,
@@ -60,7 +71,6 @@ class StalenessLimiter:
         Args:
             positions: Unrolls in a batch.
             max_staleness: In versions; None for no bound.
-            version: Of the policy, with which the first pass begins.
             unrolls: For each batch of a pass, the calls of `learn` in it before its unrolls begin.
             learns: Calls of `learn` in a pass.
             fixed: Whether group g always fills position g: then no group is overtaken by more
@@ -70,23 +80,21 @@ class StalenessLimiter:
         self.positions, self.max_staleness = positions, max_staleness
         self._unrolls, self._learns = tuple(unrolls), learns
         self._granted = self._learned = self._lost = 0
-        self.begin(version)
+        self.begin(0)
 
     def begin(self, version: int) -> None:
-        """Begins the first pass with a version of the policy; only before any ticket is granted."""
+        """Begins the first pass with a version other than 0; only before any ticket is granted."""
         self.version = self._first_version = version
-        self._first_batch = self._next = version * len(self._unrolls)
+        self._next = version * len(self._unrolls)
         self._holders: dict[int, Ticket] = {}
         self._turns: dict[int, int] = {}  # which of a pass' unrolls each group is at
-        self._free: dict[int, set[int]] = {}  # by batch
-        self._missing: dict[int, int] = {}  # unrolls not delivered, by batch
-        self._used: set[int] = set()  # batches that were learned from
+        self._batches: dict[int, _Batch] = {}
 
     @property
     def counts(self) -> Counts:
         """Counts of unrolls, as they are now."""
-        missing = ((n, left) for n, left in self._missing.items() if n not in self._used)
-        in_flight = len(self._holders) + sum(self.positions - left for _, left in missing)
+        waiting = (self.positions - b.missing for b in self._batches.values() if not b.learned)
+        in_flight = len(self._holders) + sum(waiting)
         return Counts(self._granted, self._learned, in_flight, self._lost)
 
     @property
@@ -107,12 +115,13 @@ class StalenessLimiter:
     def batch_of(self, unroll: int) -> int:
         """The batch of an unroll of the present pass."""
         done = (self.version - self._first_version) // self._learns
-        return self._first_batch + done * len(self._unrolls) + unroll
+        return (self._first_version + done) * len(self._unrolls) + unroll
 
     def _due(self, batch: int) -> int:
         """The version that acts in a batch where the loop runs as it is written."""
-        passes, unroll = divmod(batch - self._first_batch, len(self._unrolls))
-        return self._first_version + passes * self._learns + self._unrolls[unroll]
+        passes, unroll = divmod(batch, len(self._unrolls))
+        since = passes - self._first_version
+        return self._first_version + since * self._learns + self._unrolls[unroll]
 
     def oldest_version(self, ticket: Ticket) -> int:
         """The oldest version that may act in the ticket's unroll."""
@@ -123,8 +132,8 @@ class StalenessLimiter:
         assert group not in self._holders, f"group {group} holds {self._holders[group]}"
         batch = self._next + self._turns.setdefault(group, 0)
         while self._due(batch) <= self.version + self.ahead:
-            free = self._free.setdefault(batch, set(range(self.positions)))
-            self._missing.setdefault(batch, self.positions)
+            begun = _Batch(set(range(self.positions)), self.positions)
+            free = self._batches.setdefault(batch, begun).free
             own = group % self.positions
             if own in free or (free and not self._fixed):
                 ticket = Ticket(batch, own if own in free else min(free))
@@ -148,7 +157,7 @@ class StalenessLimiter:
         if not self.holds(group, ticket):
             return False
         del self._holders[group]
-        self._missing[ticket.batch] -= 1
+        self._batches[ticket.batch].missing -= 1
         self._turns[group] = (self._turns[group] + 1) % len(self._unrolls)
         return True
 
@@ -156,18 +165,19 @@ class StalenessLimiter:
         """Revokes the group's ticket, to be granted anew; its unroll is lost."""
         ticket = self._holders.pop(group, None)
         if ticket is not None:
-            self._free[ticket.batch].add(ticket.position)
+            self._batches[ticket.batch].free.add(ticket.position)
             self._lost += 1
         return ticket
 
     def complete(self, batch: int) -> bool:
         """Tells if every unroll of a batch is there."""
-        return self._missing.get(batch) == 0
+        return batch in self._batches and not self._batches[batch].missing
 
     def learn_from(self, batch: int) -> None:
         """Counts the unrolls of a batch as learned from, if they were not yet."""
-        if batch in self._missing and batch not in self._used:
-            self._used.add(batch)
+        found = self._batches.get(batch)
+        if found and not found.learned:
+            found.learned = True
             self._learned += self.positions
 
     def learned(self) -> None:
@@ -178,6 +188,5 @@ class StalenessLimiter:
         for batch in range(self._next, self._next + len(self._unrolls)):
             assert self.complete(batch), f"batch {batch} still lacks unrolls"
             self.learn_from(batch)
-            del self._free[batch], self._missing[batch]
-            self._used.remove(batch)
+            del self._batches[batch]
         self._next += len(self._unrolls)

@@ -18,9 +18,8 @@ class Learner:
     """Runs the learning half of the loop as far as there are batches."""
 
     def __init__(self, groups, bound, unrolls, learns, version=0, *, fixed=False):
-        self.limiter = StalenessLimiter(
-            groups, bound, version, unrolls=unrolls, learns=learns, fixed=fixed
-        )
+        self.limiter = StalenessLimiter(groups, bound, unrolls=unrolls, learns=learns, fixed=fixed)
+        self.limiter.begin(version)
         self.unrolls, self.learns, self.done = unrolls, learns, 0
 
     @property

@@ -79,7 +79,6 @@ class League:
         assert settings is not None
         self._settings, self._seed, self._writes = settings, experiment.seed, writes
         self._folder, self._pool = folder, OpponentPool(folder)
-        self._checkpoints = Checkpoints(folder / "checkpoints")
         self._like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(policies))
         self._updates = self._number = self._saved = 0
         self._versions = (0, 0)  # of the newer one that plays, and of the older
@@ -144,7 +143,8 @@ class League:
         # A run that resumes from a checkpoint chooses out of what was there at that time.
         # The newest checkpoint may still be on its way to the disk.
         needed = set(self._settings.pool(self._updates))
-        for version in (*self._checkpoints.versions(), self._saved):
+        checkpoints = Checkpoints(self._folder / "checkpoints")
+        for version in (*checkpoints.versions(), self._saved):
             needed.update(self._settings.pool(version))
         there = (version for version in self._pool.versions() if version <= self._updates)
         self._pool.drop(set(there) - needed)

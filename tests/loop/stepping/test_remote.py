@@ -117,7 +117,7 @@ def forget_ticket(limiter):
 
 
 def forget_unroll(limiter):
-    limiter._missing[0] += 1
+    limiter._batches[0].missing += 1
 
 
 def lose_nothing(limiter):
