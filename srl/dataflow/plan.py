@@ -211,6 +211,10 @@ def _next_multiple(number: int, factor: int) -> int:
     return -(-number // factor) * factor
 
 
+_LEAST = {"replicas": 1, "cores": 0.0, "gpus": 0.0, "hosts": 0, "batch": 0, "deadline": 0.0}
+"""The least values of numbers of a fragment, whole numbers where these are."""
+
+
 def _validate_values(plan: Plan) -> None:
     good = isinstance(plan.name, str) and bool(plan.name)
     expect(good, "plan.name", plan.name, "a word for people and reports")
@@ -223,20 +227,16 @@ def _validate_values(plan: Plan) -> None:
         expect(isinstance(fragment, Fragment), where, fragment, "a Fragment")
         good = isinstance(fragment.nodes, tuple) and bool(fragment.nodes)
         expect(good, f"{where}.nodes", fragment.nodes, 'a tuple of nodes, such as ("step", "act")')
-        expect_number(f"{where}.replicas", fragment.replicas, 1)
-        expect_number(f"{where}.cores", fragment.cores, 0.0)
-        expect_number(f"{where}.gpus", fragment.gpus, 0.0)
+        for field, least in _LEAST.items():
+            expect_number(f"{where}.{field}", getattr(fragment, field), least)
         good = isinstance(fragment.memory, str)
         good = good and (not fragment.memory or bool(_SIZE.fullmatch(fragment.memory.strip())))
         expect(good, f"{where}.memory", fragment.memory, "a size, such as 2GB or 500MB")
-        expect_number(f"{where}.hosts", fragment.hosts, 0)
         even = fragment.hosts == 0 or fragment.replicas % fragment.hosts == 0
         each = f"a number that divides its {fragment.replicas} replicas"
         expect(even, f"{where}.hosts", fragment.hosts, each)
         good = fragment.compiled is None or isinstance(fragment.compiled, bool)
         expect(good, f"{where}.compiled", fragment.compiled, "true, false or none")
-        expect_number(f"{where}.batch", fragment.batch, 0)
-        expect_number(f"{where}.deadline", fragment.deadline, 0.0)
 
 
 def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:

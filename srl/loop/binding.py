@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from srl.config.experiment import Experiment
@@ -41,20 +40,16 @@ def batch_specs(experiment: Experiment, policy_set: PolicySet, num_envs: int) ->
 
 def decision_spec(policy_set: PolicySet, num_envs: int) -> Decision:
     """Shapes and dtypes of a group's decision."""
-    timestep = empty_timestep(policy_set.specs, num_envs)
-    return jax.eval_shape(partial(_first_decision, policy_set, num_envs), timestep)
+
+    def decide(timestep: Timestep) -> Decision:
+        return first_decision(policy_set, policy_set.init(jax.random.key(0)), timestep)
+
+    return jax.eval_shape(decide, empty_timestep(policy_set.specs, num_envs))
 
 
-def _first_decision(policy_set: PolicySet, num_envs: int, timestep: Timestep) -> Decision:
-    """Decides by freshly initialised policies; to be traced, for its shapes.
-
-    Args:
-        policy_set: The policies.
-        num_envs: Environments of the group.
-        timestep: Of the group.
-    """
-    key, ended = jax.random.key(0), timestep.terminated
-    slots = jnp.arange(len(ended), dtype=jnp.int32)
-    memory = policy_set.initial_memory(num_envs)
-    policies = policy_set.acting(policy_set.policies(policy_set.init(key)))
-    return policy_set.act(policies, timestep.observation, ended, memory, key, jnp.uint32(0), slots)
+def first_decision(policy_set: PolicySet, states: Any, timestep: Timestep) -> Decision:
+    """Decides by the policies of learners' states; to be traced, for its shapes."""
+    ended, memory = timestep.terminated, policy_set.initial_memory(len(timestep.env_id))
+    policies = policy_set.acting(policy_set.policies(states))
+    drawing = jax.random.key(0), jnp.uint32(0), jnp.arange(len(ended), dtype=jnp.int32)
+    return policy_set.act(policies, timestep.observation, ended, memory, *drawing)

@@ -11,6 +11,7 @@ from srl.config.experiment import Experiment
 from srl.core.lazy import jax, jnp
 from srl.core.types import Decision, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Field, Shapes
+from srl.loop.binding import first_decision
 from srl.loop.learning.replay_files import tree_bytes
 from srl.loop.policy_set import PolicySet
 
@@ -32,19 +33,8 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
     )
 
     def flow(timestep: Timestep) -> dict[str, Any]:
-        key = jax.random.key(0)
-        states = policy_set.init(key)
-        policies = policy_set.acting(policy_set.policies(states))
-        slots = jnp.arange(len(timestep.reward), dtype=jnp.int32)
-        decision = policy_set.act(
-            policies,
-            timestep.observation,
-            timestep.terminated | timestep.truncated,
-            policy_set.initial_memory(num_envs),
-            key,
-            jnp.uint32(0),
-            slots,
-        )
+        states = policy_set.init(jax.random.key(0))
+        decision = first_decision(policy_set, states, timestep)
         unrolls = {n: repeated_unroll(policy_set, timestep, decision, n, groups) for n in lengths}
         unroll = unrolls[lengths[0]]  # what else there is does not depend on the length
         own = unroll._replace(memory=policy_set.own(unroll.memory))
@@ -53,7 +43,7 @@ def shapes_of(experiment: Experiment, specs: Specs, timestep: Timestep, groups: 
         return {
             "decision": decision,
             "unrolls": unrolls,
-            "policy": policies,
+            "policy": policy_set.acting(policy_set.policies(states)),
             "sums": sums,
             "held": (states, replays),
         }

@@ -73,13 +73,11 @@ def make_pool(
     if isinstance(env, EnvConfig):
         env, options = env.pool_id, {**env.options(), **options}
     sizes = _sizes(num_envs, batch_size, threads, action_repeat)
-    limits = {"restarts": restarts, "step_timeout": step_timeout, "start_timeout": start_timeout}
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
-    placed = {"cores": cores} if len(cores) else {}
-    placed |= {} if workers is None else {"workers": workers}
+    others = {"cores": cores if len(cores) else None, "workers": workers, "restarts": restarts}
+    others |= {"step_timeout": step_timeout, "start_timeout": start_timeout}
+    given = sizes | {name: value for name, value in others.items() if value is not None}
     backend = _backend(env)
-    given = {**sizes, **placed, **limits}
-    for name, value in {**given, **_own_of_python(options)}.items():
+    for name, value in {**given, **{x: options[x] for x in OPTIONS if x in options}}.items():
         if name not in backend.takes:
             check_effect(env, {name: value}, backend.reasons.get(name, backend.lacks))
     return importlib.import_module(backend.module).make(env, num_envs, options, **given)
@@ -107,8 +105,12 @@ def _backend(env: EnvSource) -> Backend:
 def _vector_maker(env: EnvSource) -> VectorMaker | None:
     """Gives the maker of a vector environment, None for others; see `vector_maker`."""
     assert not isinstance(env, EnvConfig)
+    return _named(vector_maker, env)
+
+
+def _named(find: Callable[[Any], Any], env: Any) -> Any:
     try:
-        return vector_maker(env)
+        return find(env)
     except ModuleNotFoundError as error:
         raise UserError(f"{env!r} cannot be made: {error}") from error
 
@@ -153,20 +155,15 @@ def expect_environment(
         with make_pool(env, 1, threads=threads, workers=workers, **limits) as pool:
             return pool.specs
     config = NamedEnv(env) if isinstance(env, str) else env
+    name = env.pool_id if isinstance(env, EnvConfig) else env
     if isinstance(config, EnvConfig) and config.tasks_of_mixture:
         for task in config.tasks_of_mixture:
             expect_environment(task, workers, step_timeout, action_repeat)
-        return _probed(env) if probe else None
-    name = env.pool_id if isinstance(env, EnvConfig) else env
-    if _vector_maker(name):
-        return _probed(env) if probe else None
-    if not workers and step_timeout is not None:
-        check_effect(env, {"step_timeout": step_timeout}, IN_PROCESS)
-    if isinstance(name, str):
-        try:
-            maker_of(name)
-        except ModuleNotFoundError as error:
-            raise UserError(f"{name!r} cannot be made: {error}") from error
+    elif not _vector_maker(name):
+        if not workers and step_timeout is not None:
+            check_effect(env, {"step_timeout": step_timeout}, IN_PROCESS)
+        if isinstance(name, str):
+            _named(maker_of, name)
     return _probed(env) if probe else None
 
 
@@ -193,8 +190,3 @@ def threaded(env: EnvSource) -> bool:
 def functional(env: EnvSource) -> bool:
     """Tells if this environment is written in JAX."""
     return backend_of(env).language == "JAX"
-
-
-def _own_of_python(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that only environments in Python have."""
-    return {name: options[name] for name in OPTIONS if name in options}

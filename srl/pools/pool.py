@@ -93,9 +93,7 @@ class Pool(ABC):
 
     def rows(self, length: int) -> Rows:
         """Gives memory for `length` timesteps, each to be passed as `into`."""
-        timesteps = empty_timestep(self.specs, self.num_envs, (length,))
-        parts = [timestep_at(timesteps, t) for t in range(length)]
-        return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
+        return self.rows_over(empty_timestep(self.specs, self.num_envs, (length,)))
 
     def rows_over(self, timesteps: Timestep) -> Rows:
         """Gives rows in memory of the caller's, each to be passed as `into`.

@@ -73,10 +73,8 @@ class UnrollWriter:
     def __init__(self, columns: Batch) -> None:
         """Takes the group's part of a batch."""
         self.length = len(columns.log_prob)
-        self._timesteps, self._read_timestep = (
-            leaves_of(columns.timesteps),
-            Leaves(columns.timesteps),
-        )
+        steps = columns.timesteps
+        self._timesteps, self._read_timestep = leaves_of(steps), Leaves(steps)
         form = Decision(columns.action, columns.log_prob, (), columns.advice)
         self._decisions, self._read_decision = leaves_of(form), Leaves(form)
         self._memory, self._version = leaves_of(columns.memory), columns.version

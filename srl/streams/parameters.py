@@ -242,12 +242,13 @@ class Subscriber:
             after the connection was opened anew.
         """
         try:
-            if self._reader is None:
-                return self._ask(known, wait)
-            if wait > 0 and self._reader.version <= known:
-                self._ask(known, wait)
+            if self._reader is None or (wait > 0 and self._reader.version <= known):
+                self.ask(known)
             else:
-                self._receive(0.0)  # raises if the publisher has gone
+                wait = 0.0  # only to raise if the publisher has gone
+            received = self._receive(wait)
+            if self._reader is None:
+                return received
             return self._reader.read() if self._reader.version > known else None
         except Disconnected:
             self.reopen()
@@ -279,11 +280,6 @@ class Subscriber:
     def close(self) -> None:
         """Ends the stream."""
         self._connection.close()
-
-    def _ask(self, known: Version, wait: float) -> tuple[Version, Tree] | None:
-        """Asks for newer parameters, unless that was asked already, and waits for the answer."""
-        self.ask(known)
-        return self._receive(wait)
 
     def _receive(self, wait: float) -> tuple[Version, Tree] | None:
         message = self._connection.receive(wait)

@@ -56,12 +56,8 @@ class ActorThreads:
         newest: Newest | None = None,
     ) -> None:
         """Takes a pool for each group; parameters come from `newest` if `act` is done here."""
-        self._endpoints, self._pools, self._policy_set, self._newest = (
-            endpoints,
-            pools,
-            policy_set,
-            newest,
-        )
+        self._endpoints, self._pools = endpoints, pools
+        self._policy_set, self._newest = policy_set, newest
         own = policy_set.within(endpoints.nodes)
         self._act = None if newest is None else compiled_act(own)
         self._teach = None

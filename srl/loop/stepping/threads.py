@@ -14,7 +14,7 @@ from srl.loop.learning.unroll_ledger import Ledger
 from srl.loop.stepping.actors import ActorThreads
 from srl.loop.stepping.environments import environments_text, make_pools
 from srl.loop.stepping.remote import RemoteEnvironments
-from srl.loop.wiring import Addresses, Endpoints
+from srl.loop.wiring import Endpoints
 from srl.pools import Pool
 from srl.streams.batch import Batch
 from srl.streams.transport.message import Identity
@@ -39,7 +39,7 @@ class ThreadEnvironments(RemoteEnvironments):
                 fragment,
                 replica,
                 Identity(run, number, 0),
-                self._peers,
+                lambda: self._addresses,
                 stopping,
                 "thread",
             )
@@ -60,9 +60,6 @@ class ThreadEnvironments(RemoteEnvironments):
     def account(self) -> str:
         """The account of all unrolls."""
         return str(self._ledger)
-
-    def _peers(self) -> Addresses:
-        return self._addresses
 
     def make(self) -> Specs:
         """Makes the environments."""

@@ -33,7 +33,7 @@ from srl.pools.python.python_pool import PythonPool, copy_rows, slots_of
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.sources import SimulatorSource, check_alike, difference, source_name
 from srl.pools.python.stepper import Failure, empty_control
-from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
+from srl.pools.timestep_arrays import Row, Rows, empty_timestep
 from srl.system.cores import current_core, own_core
 from srl.system.open_files import expect_room
 from srl.system.started import Offspring
@@ -200,10 +200,10 @@ class ProcessPool(PythonPool):
         self._next_memory += 1
         self._memory[number] = fd
         weakref.finalize(buffer, self._dropped.append, number).atexit = False
-        rows = [self._adopt(Row(timestep_at(timesteps, t))) for t in range(length)]
-        for t, row in enumerate(rows):
-            row.core.place = number, t, length
-        return Rows(timesteps, rows)
+        rows = self.rows_over(timesteps)
+        for t in range(length):
+            rows[t].core.place = number, t, length
+        return rows
 
     def _forget_dropped(self) -> None:
         while self._dropped:
