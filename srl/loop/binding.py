@@ -6,7 +6,7 @@ from typing import Any
 
 from srl.config.experiment import Experiment
 from srl.core.lazy import jax, jnp
-from srl.core.types import Decision, Specs, Timestep
+from srl.core.types import Array, Decision, Specs, Timestep, Tree, Unroll
 from srl.loop.policy_set import PolicySet
 from srl.pools.timestep_arrays import empty_timestep
 from srl.streams.batch import Batch, batch_spec
@@ -53,3 +53,21 @@ def first_decision(policy_set: PolicySet, states: Any, timestep: Timestep) -> De
     policies = policy_set.acting(policy_set.policies(states))
     drawing = jax.random.key(0), jnp.uint32(0), jnp.arange(len(ended), dtype=jnp.int32)
     return policy_set.act(policies, timestep.observation, ended, memory, *drawing)
+
+
+def unroll_of(
+    timesteps: Timestep, decision: Decision | Batch, memory: Tree, version: Array, slot: Array
+) -> Unroll:
+    """The unroll of timesteps [T + 1, ...] and of what was decided in them [T, ...]."""
+    return Unroll(
+        observation=timesteps.observation,
+        reward=timesteps.reward,
+        terminated=timesteps.terminated,
+        truncated=timesteps.truncated,
+        action=decision.action,
+        log_prob=decision.log_prob,
+        memory=memory,
+        version=version,
+        slot=slot,
+        advice=decision.advice,
+    )

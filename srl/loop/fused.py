@@ -17,7 +17,7 @@ from srl.core.tree import map_tree
 from srl.core.types import Array, Decision, Metrics, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact
-from srl.loop.binding import batch_specs, run_key
+from srl.loop.binding import batch_specs, run_key, unroll_of
 from srl.loop.devices import program_device
 from srl.loop.learning.learner import Learner, Settings
 from srl.loop.policy_set import PolicySet
@@ -279,18 +279,9 @@ class TracedLoop(Calls):
         self.unrolls.append(Unrolled(length, self.learns, tuple(self._called)))
         followed = jax.tree.map(lambda x: x[1:], rows._replace(observation=()))
         self.timesteps = (*self.timesteps, followed)
-        return Unroll(
-            observation=rows.observation,
-            reward=rows.reward,
-            terminated=rows.terminated,
-            truncated=rows.truncated,
-            action=decision.action,
-            log_prob=decision.log_prob,
-            memory=self._policy_set.own(memory),
-            version=jnp.tile(self.version, (length, 1, 1)),
-            slot=jnp.arange(decision.log_prob.shape[1], dtype=jnp.int32),
-            advice=decision.advice,
-        )
+        version = jnp.tile(self.version, (length, 1, 1))
+        slot = jnp.arange(decision.log_prob.shape[1], dtype=jnp.int32)
+        return unroll_of(rows, decision, self._policy_set.own(memory), version, slot)
 
     def gather(self, unroll: Unroll) -> Unroll:
         """Gives the unroll, which is of all environments already."""

@@ -11,7 +11,7 @@ from srl.config.experiment import Experiment
 from srl.core.lazy import jax, jnp
 from srl.core.types import Decision, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Field, Shapes
-from srl.loop.binding import first_decision
+from srl.loop.binding import first_decision, unroll_of
 from srl.loop.learning.replay_files import tree_bytes
 from srl.loop.policy_set import PolicySet
 
@@ -82,19 +82,11 @@ def repeated_unroll(
     def times(number: int, tree: Tree) -> Tree:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), tree)
 
-    rows = times(length + 1, timestep)
-    return Unroll(
-        observation=rows.observation,
-        reward=rows.reward,
-        terminated=rows.terminated,
-        truncated=rows.truncated,
-        action=times(length, decision.action),
-        log_prob=times(length, decision.log_prob),
-        memory=times(length // policy_set.chunk_of(length), decision.memory),
-        version=jnp.zeros((length, groups, 2), jnp.int32),
-        slot=jnp.arange(decision.log_prob.size, dtype=jnp.int32),
-        advice=times(length, decision.advice),
-    )
+    memory = times(length // policy_set.chunk_of(length), decision.memory)
+    version = jnp.zeros((length, groups, 2), jnp.int32)
+    slot = jnp.arange(decision.log_prob.size, dtype=jnp.int32)
+    decisions = times(length, decision._replace(memory=()))
+    return unroll_of(times(length + 1, timestep), decisions, memory, version, slot)
 
 
 def _fields(values: Tree) -> Iterator[Field]:

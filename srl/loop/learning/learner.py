@@ -19,7 +19,7 @@ from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
 from srl.core.tree import map_tree
 from srl.core.types import Array, Metrics, Policy, Specs, Tree, Unroll
-from srl.loop.binding import bind_policy_set
+from srl.loop.binding import bind_policy_set, unroll_of
 from srl.loop.devices import local_devices, several_devices
 from srl.loop.learning.beginning import begun_from
 from srl.loop.learning.curriculum import Curriculum
@@ -289,25 +289,15 @@ class Learner:
     def unroll(self, batch: Batch) -> Unroll:
         """A batch as an algorithm's unroll, in the batch's own memory where it can be."""
         steps = batch.timesteps
-        truncated = steps.truncated
         if steps.lost.any():
             # What led to a lost row did not happen: the episode ends with the row before. In a
             # copy, as to the statistics that episode has no end.
-            truncated = truncated.copy()
+            truncated = steps.truncated.copy()
             agents = len(self.policy_set.specs.agents)
             truncated[:-1] |= np.repeat(steps.lost[1:], agents, axis=1)
-        return Unroll(
-            observation=steps.observation,
-            reward=steps.reward,
-            terminated=steps.terminated,
-            truncated=truncated,
-            action=batch.action,
-            log_prob=batch.log_prob,
-            memory=dict(self.policy_set.own(batch.memory)),
-            version=batch.version,
-            slot=self._slots,
-            advice=batch.advice,
-        )
+            steps = steps._replace(truncated=truncated)
+        memory = dict(self.policy_set.own(batch.memory))
+        return unroll_of(steps, batch, memory, batch.version, self._slots)
 
     def learn(self, batch: Gathered) -> None:
         """Improves every policy with one batch; returns when its memory may be written again."""

@@ -6,7 +6,8 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -68,17 +69,10 @@ def make_simulator(
         RunError: If making it raised, with the cause.
     """
     name, metrics = source_name(source), split_options(options)[1].metrics
-    try:
+    with explained_errors(f"environment {index}", source, options):
         made = make_environment(source, options)
         if is_parallel_env(made):
             return PettingZooSimulator(made, name, masked, metrics)
-    except UserError:
-        raise
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise UserError(f"{name!r} cannot be made: {error}") from error
-    except (Exception, SystemExit) as error:
-        refuse_options(error, source, options)
-        raise RunError(f"{name}: making environment {index} raised {described(error)}") from error
     if isinstance(made, gymnasium.Env):
         return GymnasiumSimulator(made, name, masked, metrics)
     raise UserError(
@@ -158,6 +152,21 @@ def made_already(source: Any) -> str:
         f"an environment that is made already, {type(source).__name__}, and a pool makes many: "
         f"give {name}, or a function that makes one"
     )
+
+
+@contextmanager
+def explained_errors(what: str, source: SimulatorSource, options: dict[str, Any]) -> Iterator[None]:
+    """Raises what `make_simulator` does, in place of errors of making something of a source."""
+    name = source_name(source)
+    try:
+        yield
+    except UserError:
+        raise
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise UserError(f"{name!r} cannot be made: {error}") from error
+    except (Exception, SystemExit) as error:
+        refuse_options(error, source, options)
+        raise RunError(f"{name}: making {what} raised {described(error)}") from error
 
 
 def refuse_options(error: BaseException, source: SimulatorSource, options: dict[str, Any]) -> None:

@@ -59,7 +59,7 @@ from srl.pools.python.sources import (
     SimulatorSource,
     VectorMaker,
     check_effect,
-    refuse_options,
+    explained_errors,
     source_name,
     vector_maker,
 )
@@ -382,19 +382,10 @@ def _made(
         RunError: If making it raised.
     """
     name = source_name(source)
-    try:
-        own, chosen = split_options(options)
+    own, chosen = split_options(options)
+    with explained_errors(f"{num_envs} environments", source, options):
         made = maker(num_envs=num_envs, **own)
         made = wrapped(made, chosen.wrappers, "gymnasium.wrappers.vector")
-    except UserError:
-        raise
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise UserError(f"{name!r} cannot be made: {error}") from error
-    except (Exception, SystemExit) as error:
-        refuse_options(error, source, options)
-        raise RunError(
-            f"{name}: making {num_envs} environments raised {described(error)}"
-        ) from error
     if not isinstance(made, VectorEnv):
         raise UserError(
             f"{name} was given num_envs={num_envs} and made {type(made).__name__}; expected a "
