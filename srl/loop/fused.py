@@ -121,17 +121,9 @@ class CompiledLoop(LocalEnvironments):
     def _compile(self, run: Any) -> None:
         """Compiles the program for the environments of the present lesson."""
 
-        def program(
-            replays: Any,
-            acting: Interaction,
-            states: Any,
-            opponents: Any,
-            version: Array,
-            key: Array,
-            settings: Settings,
-            losses: Any,
-        ) -> Any:
-            *changed, metrics = run(replays, acting, states, opponents, version, key, settings)
+        def program(*operands: Any) -> Any:
+            *given, losses = operands
+            *changed, metrics = run(*given)
             return *changed, jax.tree.map(jnp.add, losses, metrics)
 
         # What a pass changes is written over in place. Losses are not: see Learner.

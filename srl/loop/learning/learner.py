@@ -68,10 +68,6 @@ class Learner:
         self.progress.busy[worker].begin(threads=1)
         if lessons := experiment.curriculum:
             self.progress.curriculum = Curriculum(lessons, self.progress.episodes.report())
-        self.parameters: dict[str, int] = {}
-        """Numbers in each policy's networks."""
-        self.agents: dict[str, tuple[str, ...]] = {}
-        """The agents that follow each policy."""
         root = jax.random.key(experiment.seed)
         self.sharded: Sharded | None = None
         """`learn` over several devices, in this process or with other replicas; None for one."""
@@ -84,9 +80,15 @@ class Learner:
         """Replay buffers of the local slots, by policy; made by `compile`."""
         self.policies: Mapping[str, Any] = policy_set.acting(self._present())
         """The acting policies of version `progress.version`, in arrays that never change."""
-        for name, state in self.states.items():
-            self.parameters[name] = sum(x.size for x in jax.tree.leaves(state.params))
-            self.agents[name] = tuple(specs.agents[i] for i in policy_set.members[name])
+        self.parameters = {
+            name: sum(x.size for x in jax.tree.leaves(state.params))
+            for name, state in self.states.items()
+        }
+        """Numbers in each policy's networks."""
+        self.agents = {
+            name: tuple(specs.agents[i] for i in policy_set.members[name]) for name in self.states
+        }
+        """The agents that follow each policy."""
         self._slots = np.asarray(
             slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
         )

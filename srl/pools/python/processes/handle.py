@@ -177,10 +177,6 @@ class ProcessHandle:
                 return
         raise TimeoutError
 
-    def next_message(self) -> tuple[str, Any]:
-        """The next message of any kind; raises as `receive`."""
-        return receive_message(self.connection)
-
     # ---- its output and its end ----
 
     def forward_stderr(self) -> bool:

@@ -26,6 +26,7 @@ from srl.pools.python.processes.protocol import (
     RECORD,
     CommandKind,
     completions_pipe,
+    receive_message,
 )
 from srl.pools.python.processes.setup import pack_setup
 from srl.pools.python.processes.shared_memory import shared_arrays
@@ -154,7 +155,7 @@ class ProcessPool(PythonPool):
     def _handle_greeting(self, handle: ProcessHandle) -> None:
         """Handles a worker's first message: it has made its environments, or has failed to."""
         try:
-            kind, content = handle.next_message()
+            kind, content = receive_message(handle.connection)
         except EOFError:
             self._unwatch(handle, "message")  # its death is handled next
             return
