@@ -45,8 +45,6 @@ class Training:
     folder: Path | None = None
     """The run's folder, for the pool of opponents and prior data; to be set before `start` where
     there are any."""
-    chooses_opponents = True
-    """True if past versions, if any play, are chosen here; else they come with the state."""
 
     learner: Learner
     """The learning half's state, from `start` on."""
@@ -80,8 +78,7 @@ class Training:
         )
         learner.neighbours = self.neighbours
         learner.prior_folder = None if self.folder is None else RunFolder(self.folder).prior
-        if self.chooses_opponents:
-            learner.add_opponents(self.folder, writes=environments.replica == 0)
+        learner.add_opponents(self.folder, writes=environments.replica == 0)
         batches = environments.prepare(learner, lambda: self.alive())
         self._projection = self._compile(batches)
         return_freed_memory()

@@ -68,11 +68,6 @@ class ParameterWriter:
         """The memory's descriptor, for readers in other processes."""
         return self._memory.fd
 
-    @property
-    def size(self) -> int:
-        """The size of the memory, in bytes."""
-        return self._memory.size
-
     def publish(self, version: Version, tree: Tree) -> None:
         """Makes these the newest parameters.
 
@@ -111,16 +106,13 @@ class ParameterReader:
         """The version of the newest parameters; (-1, -1) before the first are published."""
         return self._newest(None)
 
-    def read(self, into: np.ndarray | None = None) -> tuple[Version, Tree]:
+    def read(self) -> tuple[Version, Tree]:
         """Copies the newest parameters.
-
-        Args:
-            into: A body of the layout (uint8 `[size]`) to copy into; by default a new one.
 
         Raises:
             RunError: If nothing was published yet.
         """
-        body = self.layout.empty() if into is None else into
+        body = self.layout.empty()
         version = self._newest(body)
         if version == NONE_YET:
             raise RunError("no parameters were published yet")

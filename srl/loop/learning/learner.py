@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from srl.record.block_files import Files
 from srl.streams.batch import Batch
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
-
-if TYPE_CHECKING:
-    from srl.loop.self_play.league import League
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +91,6 @@ class Learner:
         )
         self.meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None
         """Called while the device computes, with a function that gives whether it is done."""
-        self._opponents: League | None = None
         self.neighbours = 1
         """Learners that share the memory of this host, itself among them."""
         self.prior_folder: Path | None = None
@@ -322,8 +318,8 @@ class Learner:
         self.progress.count_update(losses)
         if self.progress.updates % self.experiment.graph.learns == 0:
             self.progress.end_pass()
-        if self._opponents is not None:
-            self._opponents.advance(self.progress.updates, policies)
+        if self.progress.opponents is not None:
+            self.progress.opponents.advance(self.progress.updates, policies)
         self.policies = self.policy_set.acting(self._with_settings(policies), self.past)
 
     def histograms(self) -> dict[str, Histogram]:
@@ -343,13 +339,14 @@ class Learner:
 
             assert folder is not None, "self-play needs the run's folder"
             league = League(self.experiment, self.policy_set, policies, folder, writes=writes)
-            self._opponents = self.progress.opponents = league
+            self.progress.opponents = league
         self.policies = self.policy_set.acting(policies, self.past)
 
     @property
     def past(self) -> Any:
         """The past versions that play; None where none does."""
-        return None if self._opponents is None else self._opponents.playing
+        opponents = self.progress.opponents
+        return None if opponents is None else opponents.playing
 
     @property
     def settings(self) -> dict[str, float]:
@@ -397,8 +394,9 @@ class Learner:
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
         learners = {name: state._asdict() for name, state in self.states.items()}
-        opponents = {} if self._opponents is None else self._opponents.state()
-        return {"learners": learners, **self.progress.state(), **opponents}
+        opponents = self.progress.opponents
+        past = {} if opponents is None else opponents.state()
+        return {"learners": learners, **self.progress.state(), **past}
 
     def _parts(self) -> list[Any]:
         """The replays of each device here."""
@@ -458,8 +456,8 @@ class Learner:
         learners, report = begun_from(source, self._host_states())
         self._take(jax.tree.map(np.array, learners))
         policies = self._present()
-        if self._opponents is not None:
-            self._opponents.begin_with(policies)
+        if self.progress.opponents is not None:
+            self.progress.opponents.begin_with(policies)
         self.policies = self.policy_set.acting(policies, self.past)
         return report
 
@@ -467,6 +465,6 @@ class Learner:
         """Goes on from a saved state, in the next epoch."""
         self._take(tree["learners"])
         self.progress.restore({**tree, "losses": self.placed(tree["losses"])})
-        if self._opponents is not None:
-            self._opponents.restore(self.progress.updates, tree)
+        if self.progress.opponents is not None:
+            self.progress.opponents.restore(self.progress.updates, tree)
         self.policies = self.policy_set.acting(self._present(), self.past)
