@@ -28,7 +28,7 @@ from srl.loop.seeds import environment_seed
 from srl.pools import NamedEnv, Pool, make_pool
 from srl.pools.config import Painter
 from srl.pools.python.sources import UnknownOption
-from srl.record.files import expect_place, replacing
+from srl.record.files import expect_place, replacing, write_atomically, writing
 
 logger = logging.getLogger(__name__)
 
@@ -134,12 +134,9 @@ class Film:
         animation = self._animation
         assert animation is not None
         yield lambda pool, timestep, last: animation.add(pool, 0, timestep)
-        try:
+        with writing(path, RunError):
             path.parent.mkdir(exist_ok=True)
-            with replacing(path) as unfinished:
-                unfinished.write_text(animation.text())
-        except OSError as error:
-            raise RunError(f"cannot write {path}: {error}") from error
+            write_atomically(path, animation.text().encode())
 
     @contextlib.contextmanager
     def _shot(self, path: Path) -> Iterator[Take]:
@@ -295,7 +292,7 @@ def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndar
     """Gives a function that takes frames; the file is complete or absent."""
     import imageio.v2 as imageio
 
-    try:
+    with writing(path, RunError):
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as unfinished:
             writer = imageio.get_writer(
@@ -309,5 +306,3 @@ def _writing(path: Path, frames_per_second: float) -> Iterator[Callable[[np.ndar
             )
             with writer:
                 yield writer.append_data  # pyright: ignore[reportReturnType]
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error}") from error

@@ -17,6 +17,7 @@ from srl.policies.onnx_graph import SUFFIX as ONNX
 from srl.record import array_file
 from srl.record.array_file import SUFFIX
 from srl.record.checkpoint import Checkpoints
+from srl.record.files import writing
 from srl.record.run_record import find_run, read_config
 from srl.run.folder import file_metadata
 
@@ -79,10 +80,8 @@ def _write_parameters(
             tree = state.get(part, {})
             names = names_of(tree, "/".join(filter(None, (outer, inner))))
             tensors.update(zip(leaves_of(names), leaves_of(tree), strict=True))
-    try:
+    with writing(output):
         array_file.write(output, tensors, file_metadata(config, counts, list(learners)))
-    except OSError as error:
-        raise UserError(f"cannot write {output}: {error.strerror or error}") from error
     return counts["updates"]
 
 

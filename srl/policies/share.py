@@ -24,7 +24,7 @@ from srl.policies.agent import load
 from srl.policies.card import card
 from srl.policies.onnx_graph import write_policy
 from srl.record.checkpoint import Checkpoints
-from srl.record.files import UNFINISHED
+from srl.record.files import UNFINISHED, writing
 from srl.record.run_record import RunFolder, read_config, read_specs
 from srl.record.trust import unsigned
 from srl.run.folder import open_run
@@ -72,18 +72,18 @@ def share(
     )
     # A run that goes on may have a newer one by now.
     shared: int | str = version or found["version"]
-    try:
-        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
-            made = RunFolder(Path(name, "shared"))
-            made.path.mkdir()
-            copy_what_acts(folder, made, shared)
-            missing = _film(resolved.experiment, made, seed, not sampled) + _write_graphs(made)
-            (made.path / "results.json").write_text(json.dumps({**found, "run": folder.path.name}))
-            text = card(output.name, resolved.experiment, found, read_specs(made), made.path)
-            (made.path / "README.md").write_text(text)
-            made.path.replace(output)
-    except OSError as error:
-        raise UserError(f"cannot write {output}: {error.strerror or error}") from error
+    with (
+        writing(output),
+        tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name,
+    ):
+        made = RunFolder(Path(name, "shared"))
+        made.path.mkdir()
+        copy_what_acts(folder, made, shared)
+        missing = _film(resolved.experiment, made, seed, not sampled) + _write_graphs(made)
+        (made.path / "results.json").write_text(json.dumps({**found, "run": folder.path.name}))
+        text = card(output.name, resolved.experiment, found, read_specs(made), made.path)
+        (made.path / "README.md").write_text(text)
+        made.path.replace(output)
     return missing
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from srl.core.errors import UserError
+from srl.core.errors import SrlError, UserError
 
 _DEEPEST = 100  # levels: what walks over the values may be recursive
 UNFINISHED = ".unfinished-"
@@ -38,10 +38,17 @@ def write_output(file: Path, content: bytes) -> None:
     Raises:
         UserError: If it cannot be written.
     """
-    try:
+    with writing(file):
         write_atomically(file, content)
+
+
+@contextmanager
+def writing(path: Path, failure: type[SrlError] = UserError) -> Iterator[None]:
+    """Raises `failure`, with the reason, where `path` cannot be written."""
+    try:
+        yield
     except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}") from error
+        raise failure(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write_atomically(file: Path, content: bytes) -> None:

@@ -18,6 +18,7 @@ from srl.core.lazy import jax
 from srl.core.types import Policy
 from srl.record import array_file
 from srl.record.array_file import SUFFIX, Unreadable, copied_leaves, named_leaves
+from srl.record.files import writing
 
 FOLDER = "opponents"
 """The folder of a run where the pool is."""
@@ -42,13 +43,11 @@ class OpponentPool:
             RunError: If it cannot be written; what was there stays.
         """
         path = self._path(version)
-        try:
+        with writing(path, Unwritable):
             self.folder.mkdir(parents=True, exist_ok=True)
             # Only an exploiter may lack some of the run's policies.
             texts = {_POLICIES: " ".join(policies)} if version < 0 else {}
             array_file.write(path, copied_leaves(dict(policies)), texts)
-        except OSError as error:
-            raise Unwritable(f"cannot write {path}: {error.strerror or error}") from error
 
     def read(
         self, version: int, like: Mapping[str, Policy], patience: float = 0.0

@@ -28,7 +28,7 @@ from srl.core.optional_packages import installed_version
 from srl.core.types import Specs
 from srl.record.checkpoint import Checkpoints
 from srl.record.experiment_file import import_file
-from srl.record.files import UNFINISHED, parse_json, write_atomically
+from srl.record.files import UNFINISHED, parse_json, write_atomically, writing
 from srl.record.specs_json import specs_from_json, specs_to_json
 from srl.record.trust import CHANGED, is_changed, is_signed, only_settings
 from srl.system.search_path import add_folder
@@ -118,10 +118,8 @@ class RunFolder:
             UserError: If there is one, or the folder cannot be locked.
         """
         file = self.path / "lock"  # NFS locks no folders
-        try:
+        with writing(file):
             lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror}") from error
         if not _locked(lock):
             os.close(lock)
             raise UserError(
@@ -345,10 +343,8 @@ def write_specs(folder: RunFolder, specs: Specs) -> None:
     Raises:
         Unwritable: If the folder cannot be written.
     """
-    try:
+    with writing(folder.specs, Unwritable):
         write_atomically(folder.specs, (json.dumps(specs_to_json(specs)) + "\n").encode())
-    except OSError as error:
-        raise Unwritable(f"cannot write {folder.specs}: {error.strerror}") from error
 
 
 def read_specs(folder: RunFolder) -> Specs:

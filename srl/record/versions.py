@@ -18,7 +18,7 @@ from srl.core.errors import Unwritable, described
 from srl.record import array_file
 from srl.record.array_file import Unreadable
 from srl.record.checkpoint import Checkpoints
-from srl.record.files import parse_json, write_atomically
+from srl.record.files import parse_json, write_atomically, writing
 
 OFFERED = "offered"
 """The version's file is of the form of a checkpoint, and has this name in place of a number."""
@@ -48,13 +48,11 @@ class Versions:
         Raises:
             Unwritable: If the folder cannot be written.
         """
-        try:
+        with writing(self._folder, Unwritable):
             self._folder.mkdir(exist_ok=True)
             files = self._offered, self._result, self._urgent, self._filming, self._no_films
             for file in files:
                 file.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def offer(
         self, arrays: Mapping[str, np.ndarray], texts: Mapping[str, str], *, urgent: bool
@@ -72,12 +70,10 @@ class Versions:
         Raises:
             Unwritable: If it cannot be written.
         """
-        try:
+        with writing(self._folder, Unwritable):
             identity = array_file.write(self._offered, arrays, texts)
             if urgent:
                 self._urgent.touch()
-        except OSError as error:
-            raise self._unwritable(error) from error
         return identity
 
     def result(self, identity: str) -> dict[str, Any] | None:
@@ -178,6 +174,3 @@ class Versions:
         with suppress(OSError):
             self._folder.mkdir(exist_ok=True)
             self._over.touch()
-
-    def _unwritable(self, error: OSError) -> Unwritable:
-        return Unwritable(f"cannot write {self._folder}: {error.strerror or error}")

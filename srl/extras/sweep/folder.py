@@ -12,9 +12,9 @@ from typing import Any
 
 from srl.core.errors import UserError
 from srl.core.optional_packages import install_command
-from srl.record.files import short_path
+from srl.record.files import short_path, writing
 
-_FILE = "sweep.journal"
+JOURNAL = "sweep.journal"
 _STUDY = "sweep"
 _ASKED = "asked"
 
@@ -36,11 +36,9 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         UserError: If one does, or the folder cannot be written.
     """
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UserError(f"cannot write {folder}: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -51,15 +49,6 @@ def locked(folder: Path) -> Iterator[None]:
         ) from None
     finally:
         os.close(lock)
-
-
-@contextlib.contextmanager
-def recording(folder: Path) -> Iterator[None]:
-    """Raises UserError where the journal cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write {folder / _FILE}: {error.strerror}") from error
 
 
 def open_study(folder: Path, asked: Mapping[str, Any], *, minimize: bool) -> Any:
@@ -74,14 +63,14 @@ def open_study(folder: Path, asked: Mapping[str, Any], *, minimize: bool) -> Any
         UserError: If the folder holds another sweep, something else, or a damaged file, or Optuna
             is not installed.
     """
-    file, optuna = folder / _FILE, import_optuna()
+    file, optuna = folder / JOURNAL, import_optuna()
     if not file.exists() and any(name != "lock" for name in os.listdir(folder)):
         raise UserError(
             f"{short_path(folder)} holds something else than a sweep; give --sweep-dir another "
             "folder"
         )
     # Of a command that was killed: no other one writes here now.
-    file.with_name(f"{_FILE}.lock").unlink(missing_ok=True)
+    file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)
     try:
         _cut_half_a_line(file)
         backend = optuna.storages.journal.JournalFileBackend(str(file))

@@ -17,11 +17,12 @@ from srl.config.experiment import Experiment, load_experiment
 from srl.config.overrides import setting_type
 from srl.core.errors import RunError, UserError
 from srl.core.field_types import text_types
-from srl.extras.sweep.folder import recording
+from srl.extras.sweep.folder import JOURNAL
 from srl.extras.sweep.space import Searched, Settings, settings_text
 from srl.extras.sweep.sweep import Sweep, drawn
 from srl.extras.sweep.trials import Trial
 from srl.record.checkpoint import Checkpoints
+from srl.record.files import writing
 from srl.record.run_record import RunFolder
 from srl.run.folder import create_run
 from srl.run.train_loop import CHANGED_SETTINGS
@@ -156,7 +157,7 @@ class PopulationSearch:
         self._save()
 
     def _save(self) -> None:
-        with recording(self._sweep.folder):
+        with writing(self._sweep.folder / JOURNAL):
             self._sweep.study.set_user_attr(_ATTRIBUTE, asdict(self._record))
 
     def _make_members(self) -> None:

@@ -9,10 +9,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from srl.extras.sweep.folder import import_optuna, recording
+from srl.extras.sweep.folder import JOURNAL, import_optuna
 from srl.extras.sweep.space import Settings
 from srl.extras.sweep.sweep import Sweep
 from srl.extras.sweep.trials import STEPS, Trial
+from srl.record.files import writing
 
 PRUNERS = ("median", "hyperband", "none")
 _UNJUDGED_TRIALS, _UNJUDGED_STEPS = 4, STEPS // 5  # by the median pruner
@@ -80,7 +81,7 @@ class StudySearch:
         for step, score in scores:
             if step > trial.judged:
                 trial.judged = step
-                with recording(self._sweep.folder):
+                with writing(self._sweep.folder / JOURNAL):
                     asked.report(score, step)
                     if asked.should_prune():
                         return True
@@ -88,7 +89,7 @@ class StudySearch:
 
     def _tell(self, trial: Trial, value: float | None, state: str) -> None:
         trial.recorded = True
-        with recording(self._sweep.folder):
+        with writing(self._sweep.folder / JOURNAL):
             self._sweep.study.tell(
                 trial.number, value, state=import_optuna().trial.TrialState[state]
             )

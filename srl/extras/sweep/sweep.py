@@ -13,9 +13,10 @@ import numpy as np
 
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
-from srl.extras.sweep.folder import import_optuna, recording
+from srl.extras.sweep.folder import JOURNAL, import_optuna
 from srl.extras.sweep.space import Listed, Searched, Settings
 from srl.extras.sweep.trials import Objective, Trial
+from srl.record.files import writing
 from srl.run.managed_run import ManagedRun
 
 
@@ -78,7 +79,7 @@ class Sweep:
             params={each.flag: each.value(settings[each.flag]) for each in self.searched},
             distributions=distributions(self.searched),
         )
-        with recording(self.folder):
+        with writing(self.folder / JOURNAL):
             self.study.add_trial(new)
         return self._trial(settings)
 
