@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,17 @@ from typing import Any
 from srl.config.experiment import Resolved
 from srl.core.errors import RunError, UserError
 from srl.launch.engines import ray, slurm
-from srl.launch.engines.engine import TERMINAL, Engine, Submission, names_file
+from srl.launch.engines.engine import (
+    TERMINAL,
+    Engine,
+    Submission,
+    names_file,
+    read_names,
+    write_names,
+)
 from srl.launch.engines.needs import needs_of
 from srl.launch.follow import Jobs, follow
 from srl.launch.local import in_processes
-from srl.record.files import parse_json
-from srl.record.json_shape import fits
 from srl.record.run_record import RunFolder, find_run, read_config
 from srl.run.folder import create_run
 from srl.run.follow_here import Say, follow_here, stop_here
@@ -121,17 +125,7 @@ def _given(folder: RunFolder) -> Jobs:
     """The jobs of a run that was given to an engine."""
     name = _engine_of(folder)
     assert name is not None, "asked only of runs that were given to one"
-    file = names_file(folder.path, name)
-    try:
-        names = parse_json(file.read_bytes())
-        if not fits(names, {str: str}):
-            raise ValueError("it is no object of texts")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{file} does not hold the names of the run's jobs any more ({error}); if they have "
-            "ended, remove it"
-        ) from error
-    return Jobs(folder, ENGINES[name], names)
+    return Jobs(folder, ENGINES[name], read_names(names_file(folder.path, name), "run"))
 
 
 def _submit(run: Submission, say: Say) -> None:
@@ -145,8 +139,7 @@ def _submit(run: Submission, say: Say) -> None:
     with _put_aside(earlier):
         create_keys(folder.path)  # anew: no process of an earlier submission can take part
         names = ENGINES[on].submit(run)
-    names_file(folder.path, on).parent.mkdir(exist_ok=True)
-    names_file(folder.path, on).write_text(json.dumps(names) + "\n")
+    write_names(names_file(folder.path, on), names)
     jobs = ", ".join(f"{what} {name}" for what, name in names.items())
     say(f"submitted {shown(folder)}: {jobs}")
 

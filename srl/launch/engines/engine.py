@@ -6,14 +6,18 @@ fragment that updates, and restarts those lost with their host. The rest is up t
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from srl.core.errors import UserError
 from srl.dataflow.plan import Fragment, Plan
 from srl.launch.engines.needs import EVALUATOR, MIB, usual_cores
+from srl.record.files import parse_json, write_output
+from srl.record.json_shape import fits
 from srl.record.run_record import RunFolder
 
 
@@ -156,9 +160,39 @@ def _part(name: str, fragment: Fragment | None, memory: Mapping[str, int]) -> Pa
     )
 
 
-def names_file(run: Path, engine: str) -> Path:
-    """The file of a run's folder with an engine's names of the run's jobs."""
-    return run / engine / "jobs.json"
+def names_file(folder: Path, engine: str) -> Path:
+    """The file with an engine's names of the jobs of a run, or of a sweep, in its folder."""
+    return folder / engine / "jobs.json"
+
+
+def read_names(file: Path, whose: str) -> dict[str, str]:
+    """An engine's names of jobs, by what they name; none where there is no file.
+
+    Args:
+        file: See `names_file`.
+        whose: The owner of the jobs, in messages: run or sweep.
+
+    Raises:
+        UserError: If the file is damaged.
+    """
+    try:
+        names = parse_json(file.read_bytes())
+        if not fits(names, {str: str}):
+            raise ValueError("it is no object of texts")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{file} does not hold the names of the {whose}'s jobs any more ({error}); if they "
+            "have ended, remove it"
+        ) from error
+    return names
+
+
+def write_names(file: Path, names: Mapping[str, str]) -> None:
+    """Writes names of jobs, for `read_names`; makes the folder."""
+    file.parent.mkdir(exist_ok=True)
+    write_output(file, (json.dumps(names) + "\n").encode())
 
 
 TERMINAL = "terminal"

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
-from srl.extras.sweep.trainers.jobs_file import read_jobs, write_jobs
 from srl.launch.engines import ray
-from srl.launch.engines.engine import parts_of
+from srl.launch.engines.engine import names_file, parts_of, read_names, write_names
 from srl.launch.engines.needs import needs_of
 from srl.run.managed_run import ManagedRun
 
@@ -33,7 +32,8 @@ class RayJobs:
             options: Of the command line; those for Ray are read.
         """
         self._folder, self._parallel, self._resource = folder, parallel, options.ray_resource
-        self._submitted = read_jobs(folder / "ray")
+        self._names = names_file(folder, "ray")
+        self._submitted = read_names(self._names, "sweep")
         self._address = options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
         self._queue: list[ManagedRun] = []
         self._memory: Mapping[str, int] = {}  # of each worker of a run, by fragment
@@ -89,7 +89,7 @@ class RayJobs:
             job = self._submitted.get(run.path.name)
             if job is None or self._state(job) not in _RUNNING:
                 job = self._submitted[run.path.name] = self._submit(run)
-                write_jobs(self._folder / "ray", self._submitted)
+                write_names(self._names, self._submitted)
             self._jobs[job] = run
 
     def _submit(self, run: ManagedRun) -> str:

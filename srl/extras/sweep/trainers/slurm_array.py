@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
-from srl.extras.sweep.trainers.jobs_file import read_jobs, write_jobs
 from srl.launch.engines import slurm
-from srl.launch.engines.engine import parts_of
+from srl.launch.engines.engine import names_file, parts_of, read_names, write_names
 from srl.launch.engines.needs import MIB, fitted, needs_of
 from srl.launch.engines.slurm_room import names_memory, refuse_long_array, room_of
 from srl.record.files import write_output
@@ -38,7 +37,8 @@ class SlurmArray:
             UserError: If Slurm does not answer.
         """
         self._folder, self._parallel, self._options = folder / "slurm", parallel, options
-        self._elements = read_jobs(self._folder)
+        self._names = names_file(folder, "slurm")
+        self._elements = read_names(self._names, "sweep")
         self._runs: dict[str, ManagedRun] = {}
         self._memory: Mapping[str, int] = {}  # of each worker of a run, by fragment
         self._states = self._listed() if self._elements else {}
@@ -63,7 +63,7 @@ class SlurmArray:
         job = answer.strip().partition(";")[0]
         for place, run in enumerate(new):
             self._elements[run.path.name] = f"{job}_{place}"
-        write_jobs(self._folder, self._elements)
+        write_names(self._names, self._elements)
         self._states.update({self._elements[run.path.name]: "PENDING" for run in new})
 
     def trains(self, run: ManagedRun) -> bool:
