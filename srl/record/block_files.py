@@ -51,11 +51,6 @@ class Blocks(NamedTuple):
         return not (before or after)
 
 
-def folder_beside(checkpoints: Path) -> Path:
-    """The folder of the files that the checkpoints of a folder need."""
-    return checkpoints / "replay"
-
-
 def expect_files(listed: Any) -> dict[str, str]:
     """Gives what a checkpoint lists.
 

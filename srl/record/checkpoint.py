@@ -56,7 +56,7 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int = 5) -> None:
         """Opens nothing; the first save makes `folder`. The newest `keep` versions stay."""
         self.folder = folder.absolute()
-        self.replay_folder = block_files.folder_beside(self.folder)
+        self.replay_folder = self.folder / "replay"
         """The folder of the files that hold replays."""
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, "checkpoints")

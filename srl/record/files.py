@@ -118,6 +118,15 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object that a file holds; empty where there is none, or it is damaged."""
+    try:
+        value = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _inside(value: Any) -> list[Any]:
     """The parts of a value that may have parts themselves."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srl.record.files import parse_json, write_atomically
+from srl.record.files import read_object, write_atomically
 from srl.record.json_shape import COUNT, fits
 from srl.record.opponent_pool import FOLDER
 
@@ -211,9 +211,6 @@ _SHAPE = {
 
 def _read(run: Path) -> dict[str, Any]:
     """Reads the file; gives nothing if it is absent or unreadable."""
-    try:
-        body = parse_json((run / FOLDER / FILE).read_bytes())
-    except (OSError, ValueError):
-        return {}
+    body = read_object(run / FOLDER / FILE)
     good = fits(body, _SHAPE) and all(name.isascii() and name.isdecimal() for name in body["elo"])
     return body if good else {}

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from srl.core.errors import UserError
-from srl.record.files import parse_json
+from srl.record.files import read_object
 
 logger = logging.getLogger(__name__)
 
@@ -84,10 +84,8 @@ def is_changed(config: Mapping[str, Any]) -> bool:
 
 def cure(file: Path) -> str:
     """Advice where a checkpoint does not fit what a run's config.json makes."""
-    with suppress(OSError, ValueError):
-        config = parse_json(file.read_bytes())
-        if isinstance(config, dict) and is_changed(config):
-            return f"{file} {CHANGED}"
+    if is_changed(read_object(file)):
+        return f"{file} {CHANGED}"
     return "restore the code, or the config.json, that it was made with"
 
 

@@ -18,7 +18,7 @@ from srl.core.errors import Unwritable, described
 from srl.record import array_file
 from srl.record.array_file import Unreadable
 from srl.record.checkpoint import Checkpoints
-from srl.record.files import parse_json, write_atomically, writing
+from srl.record.files import read_object, write_atomically, writing
 
 OFFERED = "offered"
 """The version's file is of the form of a checkpoint, and has this name in place of a number."""
@@ -78,12 +78,10 @@ class Versions:
 
     def result(self, identity: str) -> dict[str, Any] | None:
         """The metrics of a version; None before it is evaluated."""
-        with suppress(OSError, ValueError):
-            result = parse_json(self._result.read_bytes())
-            if isinstance(result, dict) and result.get("identity") == identity:
-                metrics = result.get("metrics")
-                return metrics if isinstance(metrics, dict) else None
-        return None
+        result = read_object(self._result)
+        metrics = result.get("metrics")
+        known = result.get("identity") == identity and isinstance(metrics, dict)
+        return metrics if known else None
 
     @property
     def given_up(self) -> bool:
@@ -124,9 +122,7 @@ class Versions:
 
     def evaluated(self) -> str | None:
         """The identity of the version of which there is a result."""
-        with suppress(OSError, ValueError, AttributeError):
-            return parse_json(self._result.read_bytes()).get("identity")
-        return None
+        return read_object(self._result).get("identity")
 
     @contextmanager
     def filming(self) -> Iterator[Callable[[], None]]:

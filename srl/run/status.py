@@ -11,7 +11,7 @@ from typing import Any
 
 from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Account, Ledger
 from srl.loop.stage import Stage
-from srl.record.files import is_count, parse_json, write_atomically, write_output
+from srl.record.files import is_count, read_object, write_atomically, write_output
 from srl.record.json_shape import COUNT, fits
 
 ADDRESS_FILE = "controller.json"
@@ -36,7 +36,7 @@ def write_address(folder: Path, address: str) -> int:
     Raises:
         UserError: If it cannot be written.
     """
-    before = _read(folder / ADDRESS_FILE).get("term")
+    before = read_object(folder / ADDRESS_FILE).get("term")
     term = before + 1 if isinstance(before, int) else 0
     write_output(folder / ADDRESS_FILE, _text({"address": address, "term": term}))
     return term
@@ -44,7 +44,7 @@ def write_address(folder: Path, address: str) -> int:
 
 def read_address(folder: Path) -> str | None:
     """The address of the controller, or of the last one; None where none is recorded."""
-    address = _read(folder / ADDRESS_FILE).get("address")
+    address = read_object(folder / ADDRESS_FILE).get("address")
     return address if isinstance(address, str) else None
 
 
@@ -66,7 +66,7 @@ def note_unrolls(folder: Path, parts: Mapping[int, Account]) -> None:
 
 def read_unrolls(folder: Path) -> dict[int, Account]:
     """The parts of the account that the last controller has recorded; empty without any."""
-    values = _read(folder / UNROLLS_FILE)
+    values = read_object(folder / UNROLLS_FILE)
     if not fits(values, _PARTS):
         return {}
     known = {str(learner): learner for learner in range(MOST_LEARNERS)}
@@ -91,7 +91,7 @@ def read_outcome(folder: Path) -> int | None:
 
 def read_reason(folder: Path) -> str:
     """Why a run has failed; empty where that is not recorded."""
-    reason = _read(folder / OUTCOME_FILE).get("reason")
+    reason = read_object(folder / OUTCOME_FILE).get("reason")
     return reason if isinstance(reason, str) else ""
 
 
@@ -103,7 +103,7 @@ def note_stage(folder: Path, stage: Stage, details: str = "") -> None:
 
 def read_stage(folder: Path) -> tuple[Stage, str] | None:
     """The stage that a run was in last, and how far; None where that is not recorded."""
-    values = _read(folder / STAGE_FILE)
+    values = read_object(folder / STAGE_FILE)
     details = values.get("details")
     with contextlib.suppress(ValueError):
         return Stage(values.get("stage")), details if isinstance(details, str) else ""
@@ -122,12 +122,4 @@ def _read_new(file: Path) -> dict[str, Any]:
     """Reads a file that may be new, which NFS may show only once it has listed the folder."""
     with contextlib.suppress(OSError):
         os.listdir(file.parent)
-    return _read(file)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        values = parse_json(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    return read_object(file)

@@ -19,7 +19,7 @@ from srl.record.files import short_path
 from srl.record.run_record import RunFolder
 from srl.run.status import write_outcome
 from srl.system.child_process import die_of_the_second
-from srl.system.lasting_output import lasting_output, write_now
+from srl.system.lasting_output import lasting_output
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,8 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 def write_line(text: str) -> None:
     """Writes a line to the terminal at once, whatever threads hold; gives the cursor back."""
     show_cursor = "\x1b[?25h" if os.isatty(2) else ""
-    write_now(2, f"{show_cursor}\n{text}\n")
+    with contextlib.suppress(OSError):  # its reader may be lost
+        os.write(2, f"{show_cursor}\n{text}\n".encode())
 
 
 class TimeLimit:

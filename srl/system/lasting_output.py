@@ -47,12 +47,6 @@ def keep_output() -> None:
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
 
 
-def write_now(fd: int, text: str) -> None:
-    """Writes to a descriptor at once, whatever threads hold; a lost reader is no error."""
-    with contextlib.suppress(OSError):
-        os.write(fd, text.encode())
-
-
 class _Lasting(io.FileIO):
     """A descriptor that leads nowhere once its reader is lost."""
 

@@ -20,15 +20,11 @@ def benchmark_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         native:CartPole-v1; `exp_name`: the experiment's name, or the algorithm's, such as ppo,
         where the name is only that of the environment; `seed`; `tags`.
     """
-    env_id, name = _env_id(values["env"]), values["name"]
-    if name == default_name(_id(values["env"])):
+    whole_id, name = _id(values["env"]), values["name"]
+    if name == default_name(whole_id):
         name = values["algorithm"]["type"].rpartition(":")[2].lower()
     seed, tags = values["seed"], values.get("tags", [])  # an older run has no tags
-    return {"env_id": env_id, "exp_name": name, "seed": seed, "tags": tags}
-
-
-def _env_id(env: Any) -> str:
-    return _id(env).rpartition(":")[2]
+    return {"env_id": whole_id.rpartition(":")[2], "exp_name": name, "seed": seed, "tags": tags}
 
 
 def _id(env: Any) -> str:

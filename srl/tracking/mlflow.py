@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.config_values import flat_values
-from srl.tracking.libraries import expect_library
-from srl.tracking.tracker import Histogram, Started, TrackedRun, tag, without_password
+from srl.tracking.tracker import (
+    Histogram,
+    Started,
+    TrackedRun,
+    expect_library,
+    tag,
+    without_password,
+)
 
 _MOST_PARAMETERS, _LONGEST_PARAMETER = 100, 6000  # of a request, and characters of one
 _STATUS = {0: "FINISHED", 130: "KILLED"}

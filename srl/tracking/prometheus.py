@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.tracking.libraries import expect_library
 from srl.tracking.metrics_server import MetricsServer, for_known_hosts
-from srl.tracking.tracker import Histogram, Started, TrackedRun
+from srl.tracking.tracker import Histogram, Started, TrackedRun, expect_library
 
 _COUNTERS = ("env_steps", "agent_steps", "updates", "episodes", "episodes_lost")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from srl.config.tracking import Tracking
+from srl.core.errors import UserError
+from srl.core.optional_packages import install_command
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,15 @@ class Tracker(Protocol):
     def end(self, code: int) -> None:
         """The run has ended with this exit code: 0 done, 1 failed, 130 interrupted."""
         ...
+
+
+def expect_library(tracker: str, module: str) -> None:
+    """Raises UserError unless the library of a tracker, an extra of srl's, is installed."""
+    if importlib.util.find_spec(module) is None:
+        raise UserError(
+            f"the tracker {tracker} needs the Python module {module}, which is not installed here: "
+            f"{install_command(tracker)}"
+        )
 
 
 _TAGS = {

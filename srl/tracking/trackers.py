@@ -15,7 +15,7 @@ from typing import Any
 
 from srl.config.tracking import Tracking
 from srl.core.errors import described
-from srl.record.files import UNFINISHED, parse_json, write_atomically
+from srl.record.files import UNFINISHED, read_object, write_atomically
 from srl.record.run_record import RunFolder, films
 from srl.tracking.mlflow import MLflow
 from srl.tracking.prometheus import Prometheus
@@ -149,11 +149,8 @@ class Trackers:
             self._say(self._lines.get())
 
     def _read_ids(self) -> dict[str, str]:
-        try:
-            ids = parse_json((self._folder / IDS_FILE).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return {k: v for k, v in ids.items() if isinstance(v, str)} if isinstance(ids, dict) else {}
+        ids = read_object(self._folder / IDS_FILE)
+        return {name: own for name, own in ids.items() if isinstance(own, str)}
 
     def _keep_id(self, name: str, run_id: str) -> None:
         with self._ids:

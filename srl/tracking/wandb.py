@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.record.files import short_path
-from srl.tracking.libraries import expect_library
-from srl.tracking.tracker import Histogram, Started, TrackedRun, tag
+from srl.tracking.tracker import Histogram, Started, TrackedRun, expect_library, tag
 
 _KEYS = ("env_id", "exp_name", "seed", "srl")
 

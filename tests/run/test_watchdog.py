@@ -1,6 +1,7 @@
 """What is taken for progress where training cannot report any."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,10 +50,14 @@ def test_a_simulator_that_computes_for_ever_is_taken_for_hanging(watched):
     assert said[0].startswith("the training has shown no progress for 0.5 s")
 
 
-def test_threads_that_only_look_are_no_progress():
-    clock, cpu = [0.0], [0.0]
-    progress = CpuProgress(lambda: clock[0], lambda: cpu[0])
-    clock[0], cpu[0] = 10.0, 0.1
+def test_threads_that_only_look_are_no_progress(monkeypatch):
+    def at(passed, computed):
+        clocks = {"monotonic": lambda: passed, "process_time": lambda: computed}
+        monkeypatch.setattr("srl.system.cpu_progress.time", SimpleNamespace(**clocks))
+
+    at(0.0, 0.0)
+    progress = CpuProgress()
+    at(10.0, 0.1)
     assert not progress.computes()
-    clock[0], cpu[0] = 20.0, 1.1
+    at(20.0, 1.1)
     assert progress.computes()

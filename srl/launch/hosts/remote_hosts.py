@@ -156,7 +156,7 @@ class RemoteHosts(Hosts):
         )
         self._source = read_config(folder)["sha256"] or ""
         self._hosts: dict[int, Host] = {}  # by sender
-        self._rooms: defaultdict[str, Room[Host]] = defaultdict(Room)
+        self._rooms: defaultdict[str, Room] = defaultdict(Room)
         self._ready: deque[WorkerMessage] = deque()
         self._found: list[Found] = []
         self._newest: dict[int, RemoteProcess] = {}  # of each worker

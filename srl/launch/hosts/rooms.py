@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from srl.launch.hosts.remote_hosts import Host
 
 
-class Places(Protocol):
-    """A host with slots for workers."""
-
-    @property
-    def free(self) -> int:
-        """Slots without a worker; 0 while the host is out of reach."""
-        ...
-
-    @property
-    def load(self) -> float:
-        """The part of its slots that have a worker."""
-        ...
-
-
-H = TypeVar("H", bound=Places)
-
-
-class Room(Generic[H]):
+class Room:
     """The hosts of one fragment, the emptiest first; of equals the one that changed first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, H]] = []  # with entries that are out of date
+        self._heap: list[tuple[float, int, Host]] = []  # with entries that are out of date
         self._count = itertools.count()
 
-    def note(self, host: H) -> None:
+    def note(self, host: Host) -> None:
         """Takes a host, or a change of its slots; to be called at each."""
         if host.free > 0:
             heapq.heappush(self._heap, (host.load, next(self._count), host))
 
-    def emptiest(self) -> H | None:
+    def emptiest(self) -> Host | None:
         """The host with the smallest load among those with a free slot; None without one."""
         while self._heap:
             load, _, host = self._heap[0]
