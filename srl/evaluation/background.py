@@ -56,17 +56,13 @@ def processes_beside(
     with contextlib.ExitStack() as stack:
         asked = beside(experiment)
         if "rater" in asked:
-            stack.enter_context(rater(run, show))
+            without = "versions are not rated"
+            module = "srl.evaluation.rater"
+            stack.enter_context(BackgroundProcess("rater", module, run, show, without=without))
         if "evaluator" in asked and evaluates:
             nice = _NICE if asked["evaluator"].share < 1 else 0
             stack.enter_context(evaluator(run, show, nice))
         yield
-
-
-def rater(run: Path, show: Callable[[str], None]) -> BackgroundProcess:
-    """The process that lets past versions play each other."""
-    without = "versions are not rated"
-    return BackgroundProcess("rater", "srl.evaluation.rater", run, show, without=without)
 
 
 @contextlib.contextmanager

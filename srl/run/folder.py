@@ -78,23 +78,18 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
             part.mkdir(exist_ok=True)
         if source is not None:
             folder.source.write_bytes(source)
-        _copy_or_discard(folder, resolved)
+        try:
+            copy_fixed(folder, resolved)
+            copy_prior(folder, resolved.experiment)
+        except UserError:
+            folder.discard()
+            raise
         _write_config(folder, resolved, hashlib.sha256(source).hexdigest() if source else None)
     except OSError as error:
         raise UserError(
             f"cannot write the run folder {path}: {error.strerror}; choose one with --run-dir"
         ) from error
     return folder
-
-
-def _copy_or_discard(folder: RunFolder, resolved: Resolved) -> None:
-    """Copies what is needed of other runs; leaves no folder where that cannot be done."""
-    try:
-        copy_fixed(folder, resolved)
-        copy_prior(folder, resolved.experiment)
-    except UserError:
-        folder.discard()
-        raise
 
 
 def open_run(

@@ -94,6 +94,7 @@ class _Terminal(logging.Handler):
 
 def _log_to(control: Control, name: str) -> None:
     """Sends logs to standard error, which is the worker's file; warnings to the terminal too."""
-    logging.basicConfig(format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s")
-    logging.getLogger("srl").setLevel(logging.INFO)
+    from srl.system.background.priority import log_as
+
+    log_as(name)
     logging.getLogger().addHandler(_Terminal(control, name))

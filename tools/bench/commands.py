@@ -38,7 +38,8 @@ def main(argv: list[str]) -> int:
     budgets = _budgets(options.steps)
     sides = {"own": options.command} | ({"vs": options.vs} if options.vs else {})
     for command in sides.values():
-        _expect_budget(command)
+        if _BUDGET not in command:
+            raise UserError(f"{command!r} has no {_BUDGET} where its number of env steps belongs")
     rates, seconds = _measure(sides, budgets, options.rounds)
     line = _line(sides, budgets, rates, seconds)
     show(line, _text(line), options.json)
@@ -53,11 +54,6 @@ def _budgets(text: str) -> tuple[int, int]:
     except (ValueError, OverflowError):
         pass
     raise UserError(f"--steps takes two budgets, the smaller first, as 20000,60000; not {text!r}")
-
-
-def _expect_budget(command: str) -> None:
-    if _BUDGET not in command:
-        raise UserError(f"{command!r} has no {_BUDGET} where its number of env steps belongs")
 
 
 def _measure(

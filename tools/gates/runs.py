@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from flax import traverse_util
 
 from srl.config.experiment import Experiment
-from srl.core.config_values import config_values
+from srl.core.config_values import config_values, flat_values
 from srl.core.errors import RunError
 from srl.extras.bench.gpu import machine
 from srl.extras.plot.runs import Run, read_run
@@ -156,4 +155,4 @@ def settings_of(experiment: Experiment) -> dict[str, Any]:
     """All settings by name, but the seed, and the plan, which the machine may decide."""
     values = config_values(replace(experiment, algorithm=experiment.settled_algorithm))
     kept = {key: value for key, value in values.items() if key not in ("seed", "plan")}
-    return traverse_util.flatten_dict(json.loads(json.dumps(kept)), sep=".")
+    return flat_values(json.loads(json.dumps(kept)))
