@@ -96,11 +96,7 @@ def train(
 
 
 def _recorded_fixed(folder: RunFolder, trust: bool) -> dict[str, Any]:
-    """Gives the fixed policies of a run that goes on.
-
-    Raises:
-        UserError: If the folder is another user's, and not trusted.
-    """
+    """Gives the fixed policies of a run that goes on."""
     config = read_config(folder)
     expect_own(folder, config, trust)
     return recorded_fixed(folder, config)

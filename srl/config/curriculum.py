@@ -119,12 +119,7 @@ def _name_text(name: str) -> str:
 
 
 def _read_options(text: str) -> tuple[dict[str, Any], str]:
-    """Gives the options at the beginning of a lesson's text, and the text behind its `until`.
-
-    Raises:
-        ValueError: If the text has another form.
-        UserError: If an option has no value.
-    """
+    """Gives the options at the beginning of a lesson's text, and the text behind its `until`."""
     options: dict[str, Any] = {}
     texts: list[str] = []  # of values that are no JSON
     end = re.match(r"\s*(until)\s", text)

@@ -196,7 +196,6 @@ class Fixed(FromText, Settings):
         return (path in others or elsewhere) and same_version
 
     def _found(self, name: str, path: Path) -> tuple[int, str]:
-        """The number and the checksum of the version."""
         found = [(version, weights) for _, version, weights in _files(path, self.version)]
         matching = [each for each in found if self.weights in ("", each[1])]
         if matching:

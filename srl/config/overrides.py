@@ -164,7 +164,6 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
 
 
 def _names(kind: type) -> set[str]:
-    """The names of a dataclass's settings."""
     return {field.name for field in dataclasses.fields(kind)}
 
 
@@ -365,7 +364,6 @@ def _made(annotation: Any) -> Any:
 
 
 def _replaced(value: Any, given: Mapping[Path, Any]) -> Any:
-    """A value with the given parts replaced."""
     if () in given:
         return given[()]
     parts, changed = dict(_items(value)) if given else {}, {}
@@ -419,7 +417,6 @@ def _choices(value: Any) -> Iterator[str]:
 
 
 def _entry(head: str, text: str) -> list[str]:
-    """An option, and below it what it is for."""
     return [wrapped(f"  {head}", 4), wrapped(f"{' ' * 8}{text}", 8)]
 
 

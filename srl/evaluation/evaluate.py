@@ -98,7 +98,6 @@ def evaluate(
 def _opened(
     run_dir: Path, experiment: Experiment | None, trust: bool
 ) -> tuple[RunFolder, Experiment]:
-    """Gives a run's folder and its experiment, made again where it is not given."""
     if experiment is not None:
         return find_run(run_dir, trained=True), experiment
     folder, resolved = open_run(run_dir, trained=True, trust=trust)
@@ -165,7 +164,6 @@ def _played(
 
 
 def _record(film: Film, file: Path, ours: Side, episodes: int, seed: int, greedy: bool) -> None:
-    """Films episodes, and shows how far it is."""
     with Stages() as stages:
         progress = stages.counter("filming", "episodes", episodes)
         film.record(file, ours.player, episodes, seed, greedy, progress)

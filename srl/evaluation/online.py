@@ -74,7 +74,6 @@ class _Evaluating:
         self._evaluators = {name: self._evaluator(greedy) for name, greedy in self._ways()}
 
     def close(self) -> None:
-        """Frees the environments."""
         self._environments.close()
 
     def _ways(self) -> Iterator[tuple[str, bool]]:
@@ -161,11 +160,7 @@ class _Evaluating:
 
 
 def _film_of(experiment: Experiment) -> Film:
-    """A film of the drawing, which takes little time, where there is one; else of what it renders.
-
-    Raises:
-        UserError: When it cannot be filmed.
-    """
+    """A film of the drawing, which takes little time; where there is none, of what it renders."""
     with suppress(UserError):
         return Film(experiment, drawing=True)
     return Film(experiment)

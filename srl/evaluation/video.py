@@ -184,7 +184,6 @@ class _OwnPictures:
             ) from error
 
     def paint(self, pool: Any, env_id: int, timestep: Timestep) -> np.ndarray:
-        """The environment's own picture."""
         return pool.render(env_id)
 
     def close(self) -> None:

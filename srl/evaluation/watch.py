@@ -125,7 +125,6 @@ def encoded(steps: Sequence[np.ndarray]) -> dict[str, Any]:
 
 
 def _recorder(experiment: Experiment) -> Recorder:
-    """Gives the recorder of the experiment's environment."""
     config = config_class(experiment.env)
     recorder = config.recorder() if config else None
     if recorder is None:

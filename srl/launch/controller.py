@@ -300,7 +300,6 @@ class Controller:
             process.kill()
 
     def _handle_exit(self, member: Member) -> None:
-        """Decides what a worker's end means."""
         assert member.process is not None
         code, how, dump = member.process.reap()
         member.process = None

@@ -120,11 +120,7 @@ class _JobMonitor:
         return False
 
     def _look_for_unfit(self) -> None:
-        """Reports a host that cannot take part; looks twice: its run may be about to end.
-
-        Raises:
-            UserError: If the jobs are new and the run has not begun; it is ended.
-        """
+        """Reports a host that cannot take part; looks twice: its run may be about to end."""
         before, self._unfit = self._unfit, _asked(self._refused, self._unfit)
         if self._unfit != before or self._unfit == self._reported_unfit or not self._goes_on():
             return

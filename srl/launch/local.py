@@ -91,7 +91,6 @@ def _train_here(
     resume: bool,
     quiet: bool,
 ) -> int:
-    """Runs an experiment in this process; see `train`."""
     stop, limit = Stop(quiet=quiet), TimeLimit(experiment.minutes)
     show = _TerminalShow(experiment, stop, quiet)
     with (

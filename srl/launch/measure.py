@@ -56,7 +56,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _answers(run_dirs: Sequence[str], seconds: float) -> Iterator[Mapping[str, Any]]:
-    """The result of each run, or the error."""
     learner_bound: set[str] = set()
     for run_dir in run_dirs:
         folder, resolved = open_run(Path(run_dir), trust=True)
@@ -128,7 +127,6 @@ class _Measurement:
             self._reports.append((now, metrics))
 
     def enough(self) -> bool:
-        """Tells if nothing more has to be measured."""
         now = time.perf_counter()
         self._last = self._last or now
         if len(self._reports) > 1:
@@ -136,7 +134,6 @@ class _Measurement:
         return now > self._last + _MOST_SECONDS
 
     def found(self) -> Measured:
-        """The rate from the first report to the last."""
         if len(self._reports) < 2:
             raise RunError(f"it did not do two updates in {_MOST_SECONDS:.0f} s")
         (begin, first), (end, last) = self._reports[0], self._reports[-1]

@@ -135,7 +135,6 @@ class _Lead:
                 self.screen.say(f"{lacking}: workers share what there is")
 
     def controller(self, role: str, transport: Transport) -> Controller:
-        """Makes the controller; see `train_in_processes`."""
         return Controller(
             self._experiment.settled_plan,
             self._folder,

@@ -80,7 +80,6 @@ class Agent:
     def __init__(
         self, folder: RunFolder, version: int | str | None, seed: int, trust: bool
     ) -> None:
-        """Reads a run's folder; see `load`."""
         config = read_config(folder)
         values = config["experiment"]
         trusted = trust or is_own(config)
@@ -224,7 +223,6 @@ class Agent:
         return rows
 
     def _spaces(self, agent: str | None) -> tuple[Space, Space]:
-        """Gives an agent's observation and action spaces."""
         if agent is None and len(self.agents) == 1:
             agent = self.agents[0]
         expect(agent in self.agents, "agent", agent, f"one of {', '.join(self.agents)}")
@@ -243,7 +241,6 @@ class Agent:
 
 
 def _draw(instance: Any, policy: Any, rows: Tree, memory: Tree, key: Array) -> Any:
-    """Draws an action for each row."""
     count = len(leaves_of(rows)[0])
     slots = jnp.arange(count, dtype=jnp.int32)
     return instance.act(policy, rows, memory, jax.random.split(key, count), slots)
@@ -286,16 +283,11 @@ def _with_mask(observation: Any, mask: Any, space: Space, of: str) -> Any:
 
 
 def _size(space: Space) -> int:
-    """The numbers of a mask."""
     return sum(math.prod(leaf.shape or ()) for leaf in leaves_of(space_tree(space)))
 
 
 def _rows(observation: Any, space: Space, path: str) -> tuple[Tree, bool]:
-    """An observation as arrays [N, ...] of the dtypes that pools give, and whether it is one.
-
-    Raises:
-        UserError: If it is none of the space.
-    """
+    """An observation as arrays [N, ...] of the dtypes that pools give, and whether it is one."""
     tree = _shaped(observation, space_tree(space), path)
     arrays, leaves = leaves_of(tree), leaves_of(space_tree(space))
     names = leaves_of(names_of(space_tree(space)))

@@ -29,11 +29,7 @@ class WinRates:
     """Averages the scores against each version; the latest count most."""
 
     def __init__(self, most: int) -> None:
-        """Starts with nothing known.
-
-        Args:
-            most: How many versions there are at most between two calls of `keep`.
-        """
+        """Takes the most versions that there are between two calls of `keep`."""
         self._most = most
         self._rates: dict[int, float] = {}
 

@@ -183,7 +183,6 @@ def reached_text(settings: Evaluation, version: Any, value: float) -> str:
 
 
 def _text(counts: Mapping[str, int], metrics: Mapping[str, Any], best: bool, chosen: str) -> str:
-    """A line for the terminal."""
     shown = [
         f"{name.removeprefix('eval/')} {number_text(value)}"
         for name, value in metrics.items()

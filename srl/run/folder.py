@@ -169,11 +169,7 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
 
 
 def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
-    """The experiment that a stranger's folder records, of nothing but what srl ships.
-
-    Raises:
-        UserError: If it needs anything else.
-    """
+    """The experiment that a stranger's folder records, of nothing but what srl ships."""
     from srl.pools.outside import outside_module
 
     importer = settings_importer(folder)
@@ -188,16 +184,7 @@ def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Reso
 
 
 def _made(values: Any, directory: Path | None, import_module: Import) -> Experiment:
-    """The experiment that a program has made, from its values, as far as they are classes.
-
-    Args:
-        values: As `config_values` gives them.
-        directory: For imports; None adds none to what can be imported, and takes no hooks.
-        import_module: Gives the modules that the values name.
-
-    Raises:
-        UserError: If what the values name cannot be imported.
-    """
+    """The experiment of its values; without a directory for imports it takes no hooks."""
     from srl.config.experiment import HOOKS, Experiment  # which acting does without
 
     hooks = dict.fromkeys(HOOKS.values())
@@ -213,16 +200,7 @@ def _made(values: Any, directory: Path | None, import_module: Import) -> Experim
 def _completed(
     experiment: Experiment, directory: Path | None, fixed: Mapping[str, Any]
 ) -> Resolved:
-    """The experiment, once it is validated, with the copies of its policies.
-
-    Args:
-        experiment: As `_made` gives it.
-        directory: For imports.
-        fixed: The experiment's `sources`, of a run that has begun: it goes on with the same.
-
-    Raises:
-        UserError: If a value is not what is expected.
-    """
+    """The experiment, once it is validated, with the copies of its policies, `fixed` of a run."""
     from srl.config.experiment import Resolved  # which acting does without
 
     experiment.validate()

@@ -97,7 +97,6 @@ class Hooks:
     """Calls the hooks of an experiment."""
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
-        """Takes them from the experiment of the run in `folder`."""
         given = {kind: getattr(experiment, name) for kind, name in HOOKS.items()}
         self._functions: dict[str, Any] = {k: f for k, f in given.items() if f is not None}
         self._folder, self._limits = folder, experiment.algorithm.limits

@@ -105,7 +105,6 @@ class ManagedRun:
             record(folder, resolved)
 
     def _recorded(self) -> tuple[str, ...]:
-        """The arguments of the run in the folder."""
         config = read_config(RunFolder(self.path))
         return (config["target"], *config["overrides"])
 

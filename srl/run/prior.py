@@ -104,11 +104,7 @@ def _from_minari(folder: Path, dataset_id: str, experiment: Experiment) -> Prior
 
 
 def _episodes(dataset_id: str) -> list[dict[str, Any]]:
-    """Reads the rows of each episode of a data set.
-
-    Raises:
-        UserError: If the package or the data set is not there, or it cannot be read.
-    """
+    """Reads the rows of each episode of a data set."""
     try:
         minari = importlib.import_module("minari")
     except ImportError:

@@ -92,7 +92,6 @@ class Stop:
         self._request()
 
     def _read(self, readable: int) -> None:
-        """Notes signals until the end."""
         with open(readable, "rb", buffering=0) as pipe:
             while (number := pipe.read(1)) != _NO_SIGNAL:
                 if number[0] in self.numbers:

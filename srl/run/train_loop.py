@@ -359,7 +359,6 @@ class Run:
             self._take_evaluation()
 
     def _save_last(self) -> None:
-        """Saves the state that the run ends with."""
         if self._kept:
             if self.stop():
                 version = self.checkpoints.latest()

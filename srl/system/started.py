@@ -196,7 +196,6 @@ class _Outermost:
         os.close(read)
 
     def note(self, kind: Kind, *numbers: int) -> None:
-        """Tells the guard of a process."""
         with suppress(OSError):
             os.write(self._write, f"{kind} {' '.join(map(str, numbers))}\n".encode())
 

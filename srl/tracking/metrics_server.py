@@ -28,16 +28,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     request_queue_size = 128
 
     def __init__(self, address: str, port: int, app: Any) -> None:
-        """Listens, and begins to answer.
-
-        Args:
-            address: A name or address of this host.
-            port: 0 takes a free one.
-            app: What answers, by WSGI.
-
-        Raises:
-            OSError: If the port is taken, or there is no such address.
-        """
+        """Answers by a WSGI `app`; port 0 takes a free one. Raises OSError if it cannot listen."""
         given = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, _, _, _, (host, *_) = given[0]
         self._open: dict[socket.socket, float] = {}  # connections, by age, and their beginning

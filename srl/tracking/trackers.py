@@ -47,15 +47,7 @@ class Trackers:
     """
 
     def __init__(self, names: Sequence[str], settings: Tracking) -> None:
-        """Starts nothing yet.
-
-        Args:
-            names: Of the trackers.
-            settings: For all of them.
-
-        Raises:
-            UserError: If the library of one is missing.
-        """
+        """Starts nothing yet; raises UserError where the library of one is missing."""
         self._settings = settings
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._ids = threading.Lock()
@@ -182,17 +174,14 @@ class _Lane:
             self._report("late", "does not answer; what is reported meanwhile is left out there")
 
     def end(self, code: int) -> None:
-        """Lets the tracker end after all that waits."""
         self._calls.put(partial(self.tracker.end, code))
         self._calls.put(None)
 
     @property
     def busy(self) -> bool:
-        """True until the tracker has ended."""
         return self._thread.is_alive()
 
     def wait(self, seconds: float) -> None:
-        """Waits for the tracker's end, but not for long."""
         self._thread.join(seconds)
 
     def _run(self, run: TrackedRun, keep_id: Callable[[str], None]) -> None:

@@ -130,15 +130,12 @@ class _Watch:
 
     @property
     def begin_seconds(self) -> float:
-        """The seconds until all actors had stepped."""
         return self._begun - self._created
 
     def say(self, text: str) -> None:
-        """Logs what a run reports as a warning."""
         sys.stderr.write(text + "\n")
 
     def report(self, metrics: Mapping[str, Any]) -> None:
-        """Takes a report of the learner's."""
         self.bottleneck = metrics["bottleneck"]
 
     def enough(self) -> bool:
@@ -162,11 +159,7 @@ class _Watch:
 
 
 def _found(first: Snapshot, last: Snapshot, bottleneck: str) -> dict[str, Any]:
-    """Computes rates and resource use between two snapshots.
-
-    Raises:
-        RunError: If a worker was started again in between.
-    """
+    """Computes rates and resource use between two snapshots."""
     if again := sorted(name for name in last.pids if last.pids[name] != first.pids.get(name)):
         raise RunError(f"{', '.join(again)} died while it was measured")
     seconds = last.time - first.time

@@ -78,12 +78,7 @@ def _measure(
 
 
 def _run(command: str) -> float:
-    """Runs a command in a folder of its own; gives its seconds.
-
-    Raises:
-        UserError: If there is no such program.
-        RunError: With the end of its output, if it fails.
-    """
+    """Runs a command in a folder of its own; gives its seconds."""
     with TemporaryDirectory() as folder, TemporaryFile() as output:
         begin = time.perf_counter()
         try:

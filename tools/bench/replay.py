@@ -126,7 +126,6 @@ def _go_on() -> None:
 
 
 def _unroll(slots: int, length: int) -> Unroll:
-    """An unroll of noise."""
     generator = np.random.default_rng(0)
     rows, flags = (length + 1, slots), np.zeros((length + 1, slots), bool)
     return Unroll(
@@ -148,13 +147,10 @@ def _sample(replay: Replay) -> np.ndarray:
 
 
 class _Took:
-    """The wall-clock and CPU time of a measured block."""
-
     seconds = cpu_seconds = 0.0
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measures what is done within."""
         before, cpu_before = time.perf_counter(), time.process_time()
         yield
         self.seconds = time.perf_counter() - before

@@ -45,7 +45,6 @@ class FarEnd:
     """Obeys the messages until it is disconnected."""
 
     def __init__(self, connection: Connection) -> None:
-        """Sends over `connection`."""
         self._connection = connection
         self._blocks = np.zeros((0, 0), np.uint8)
 

@@ -54,7 +54,6 @@ class WatchedHost(ThisHost):
     """This machine, with an eye on each worker."""
 
     def __init__(self, plan: Plan) -> None:
-        """Takes the machine; see `ThisHost`."""
         super().__init__(plan)
         self.messages = 0
         """Messages that the controller has received."""
@@ -118,7 +117,6 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _memory(pids: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of each process (PSS)."""
     return {name: _memory_bytes(pid) for name, pid in pids.items()}
 
 

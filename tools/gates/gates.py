@@ -66,7 +66,6 @@ def _parser() -> Arguments:
 
 
 def _expect_fit(options: Any) -> None:
-    """Raises UserError for seeds given twice, and a table of other seeds or plans."""
     seeds = options.seeds or []
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {','.join(map(str, seeds))}: give each seed once")

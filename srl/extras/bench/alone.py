@@ -92,7 +92,6 @@ def going_on(
 def _repeated(
     policy_set: PolicySet, experiment: Experiment, states: Any, timestep: Timestep
 ) -> Unroll:
-    """An unroll whose steps repeat the first one."""
     decision = policy_set.act(*_to_act(policy_set, states, timestep))
     length = experiment.graph.unrolls[0].length
     unroll = repeated_unroll(policy_set, timestep, decision, length)

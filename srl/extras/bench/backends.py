@@ -116,7 +116,6 @@ class BarePhysics:
     way = ""
 
     def __init__(self, case: Case) -> None:
-        """Remembers what to measure."""
         self.threads = case.threads or _cores()
         self.batch_size = case.num_envs
         self._case = case
@@ -274,7 +273,6 @@ def _gymnasium(case: Case, mode: str = "") -> Side:
 
 
 def _vector_maker(env: str) -> VectorMaker | None:
-    """The maker of an environment's own vector environment, if it has one."""
     for source in (env, f"vector:{env}"):
         with suppress(UserError):
             if maker := vector_maker(source):
@@ -283,11 +281,7 @@ def _vector_maker(env: str) -> VectorMaker | None:
 
 
 def _environment(case: Case) -> gymnasium.Env:
-    """One environment, as srl's pools make it.
-
-    Raises:
-        UserError: If it has another interface than Gymnasium's.
-    """
+    """One environment, as srl's pools make it."""
     if vector_maker(case.env):
         raise UserError(f"{case.env} has a vector environment alone; compare with gymnasium")
     env = make_environment(case.env, case.options)

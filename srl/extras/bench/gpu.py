@@ -147,7 +147,6 @@ def machine() -> dict[str, Any]:
 
 
 def _show(line: dict[str, Any], as_json: bool) -> None:
-    """Prints a row at once."""
     if as_json:
         text = json.dumps(line)
     elif "value" not in line:

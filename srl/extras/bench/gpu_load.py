@@ -18,7 +18,6 @@ class GpuLoad:
     """Samples the GPUs' load until it is closed; none where there is no `nvidia-smi`."""
 
     def __init__(self) -> None:
-        """Begins."""
         self._samples: list[tuple[float, float]] = []  # time, and percent of one GPU
         self._process: subprocess.Popen[str] | None = None
         own = [f"--id={','.join(gpus)}"] if (gpus := machine_gpus()) else []

@@ -173,12 +173,7 @@ def _play_pong(room: Room) -> Measured:
 
 
 def _output(command: Sequence[str], room: Room, variables: Mapping[str, str] = _NOTHING) -> str:
-    """The output of a command.
-
-    Raises:
-        OutOfTime: If it takes longer than there is room.
-        RunError: With the last line of its errors, if it fails.
-    """
+    """The output of a command."""
     with TemporaryFile() as errors:
         try:
             done = subprocess.run(

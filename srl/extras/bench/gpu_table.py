@@ -34,7 +34,6 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    """The cells of a row."""
     cells = [f"`{row['name']}`", row["text"]]
     if "value" not in row:
         return [*cells, row["state"], "", "", "", ""]

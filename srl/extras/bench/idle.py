@@ -14,7 +14,6 @@ class Idle(gymnasium.Env[np.ndarray, np.int64]):
     """Shows the same four numbers at each step; episodes are truncated after 200."""
 
     def __init__(self) -> None:
-        """Has nothing to prepare."""
         self.observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
         self._observation = np.zeros(4, np.float32)

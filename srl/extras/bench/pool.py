@@ -180,7 +180,6 @@ class _Table:
     """Rows for a person to read; the first one has the head above it."""
 
     def __init__(self, rows: Sequence[tuple[str, Any, str | None]]) -> None:
-        """Fits the columns to all `rows`."""
         self._widths = own, env = (
             max(len("backend"), *(len(backend) for backend, _, _ in rows)),
             max(len("env"), *(len(case.env) for _, case, _ in rows)),
@@ -194,7 +193,6 @@ class _Table:
         self._head += "\n"
 
     def row(self, line: dict[str, Any]) -> str:
-        """The text of one result."""
         head, self._head = self._head, ""
         config, (own, env) = line["config"], self._widths
         size = str(config["num_envs"])

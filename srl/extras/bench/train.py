@@ -102,11 +102,7 @@ class PlanSide:
         first report."""
 
     def __call__(self, seconds: float) -> float:
-        """Trains for so long after the first report, and gives env steps per second.
-
-        Raises:
-            RunError: With the run's own error, if it ends by itself.
-        """
+        """Trains for so long after the first report, and gives env steps per second."""
         first, last = self.reports(seconds)
         return (last["env_steps"] - first["env_steps"]) / (last["time"] - first["time"])
 
@@ -172,12 +168,7 @@ class PlanSide:
     def _next_report(
         self, run: subprocess.Popen[bytes], folder: Path, after: float
     ) -> dict[str, Any]:
-        """The last line of metrics, once there is one that was written after a time.
-
-        Raises:
-            OutOfTime: With the stage that the run is in, if it writes nothing for long.
-            RunError: With the reason, if it ends before.
-        """
+        """The last line of metrics, once there is one that was written after a time."""
         deadline = min(time.monotonic() + _PATIENCE_SECONDS, self._deadline)
         while run.poll() is None and time.monotonic() < deadline:
             stage = read_stage(folder / "run")

@@ -55,7 +55,6 @@ class Subject:
     """An environment whose calls are guarded: what it raises becomes a Fault."""
 
     def __init__(self, make: Callable[[], Any], watch: Watch) -> None:
-        """Makes the environment."""
         self._watch = watch
         self.env: Any = self._guarded("making the environment", make)
         if not isinstance(self.env, gymnasium.Env):

@@ -37,14 +37,7 @@ class PoolChecks:
         watch: Watch,
         shares_chance: bool = False,
     ) -> None:
-        """Prepares the checks.
-
-        Args:
-            make: Makes a pool of so many environments.
-            settings: What is checked.
-            watch: Called before each call of an environment.
-            shares_chance: Whether the environments may draw from one random stream.
-        """
+        """Prepares the checks; with `shares_chance`, environments may draw from one stream."""
         self._make, self._watch, self._shares_chance = make, watch, shares_chance
         self._steps, self._seconds, self._seed = settings.steps, settings.seconds, settings.seed
         self._stepping = 0.0  # seconds within the pool's step
@@ -245,13 +238,11 @@ def _guarded(call: Callable[[], Any]) -> Any:
 
 
 def _rows(timestep: Timestep, envs: int, agents: int) -> Timestep:
-    """The rows of the first environments."""
     first = (map_tree(lambda x: x[: envs * agents], tree) for tree in timestep[:5])
     return Timestep(*first, *(array[:envs] for array in timestep[5:]))
 
 
 def _part(tree: Tree, slot: int) -> Tree:
-    """One slot's row."""
     return map_tree(lambda x: np.asarray(x[slot]), tree)
 
 

@@ -140,7 +140,6 @@ def _keys(
 def _panels(
     groups: Sequence[Group], keys: Sequence[str], axis: Axis, points: int, smooth: float
 ) -> dict[str, list[Curve]]:
-    """The curves of each metric."""
     panels: dict[str, list[Curve]] = {}
     for key in keys:
         curves = (curve(group, key, axis, points, smooth) for group in groups)
@@ -149,7 +148,6 @@ def _panels(
 
 
 def _pictures(groups: Sequence[Group], options: Namespace) -> list[Path]:
-    """The files to draw into."""
     if options.out:
         return [options.out]
     alone = len(groups) == 1 and len(groups[0].runs) == 1

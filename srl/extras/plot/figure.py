@@ -100,7 +100,6 @@ def draw(
 
 
 def _looks(panels: Mapping[str, Sequence[Curve]]) -> dict[str, dict[str, Any]]:
-    """A colour and a mark for each group."""
     groups = list(dict.fromkeys(curve.label for curves in panels.values() for curve in curves))
     return {
         label: {

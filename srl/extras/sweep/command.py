@@ -125,7 +125,6 @@ def _searched(flag: str, text: str, resolved: Resolved) -> Searched:
 def _check(
     options: Any, fixed: Sequence[str], searched: Sequence[Searched], experiment: Experiment
 ) -> None:
-    """Raises UserError where options do not fit each other."""
     if not searched:
         raise UserError(
             "no setting has several values; give one some, such as --algorithm.learning-rate "
@@ -331,7 +330,6 @@ def _expect_objective(trial: Trial, whole: Sweep, *, or_none: bool = False) -> N
 
 
 def _print_best(best: Trial, whole: Sweep, search: Search) -> None:
-    """Prints which trial is the best, and how to go on with it."""
     if state_of(best) != "done" or math.isnan(best.value(whole.objective)):
         return
     folder = short_path(best.runs[0].path)

@@ -63,14 +63,7 @@ class PopulationSearch:
     """See `Search`: members take their turns in intervals, which all end before the next begins."""
 
     def __init__(self, sweep: Sweep, experiment: Experiment, population: int, every: int) -> None:
-        """Records the members that are not there yet.
-
-        Args:
-            sweep: The members that there are.
-            experiment: Without the settings that are searched.
-            population: How many members there are to be.
-            every: Env steps of an interval.
-        """
+        """Records the members that are not there yet; an interval has `every` env steps."""
         self._sweep, self._experiment, self._every = sweep, experiment, every
         self._intervals = math.ceil(experiment.env_steps / every)
         self._begun = False

@@ -29,12 +29,7 @@ class Progress:
     """Shows how far trials are, on standard error: a table, or lines where that is no terminal."""
 
     def __init__(self, sweep: Sweep, trains: Callable[[Trial], bool]) -> None:
-        """Shows nothing yet.
-
-        Args:
-            sweep: What is shown.
-            trains: Whether a trial is being trained now, rather than waiting.
-        """
+        """Shows nothing yet; `trains` tells if a trial is trained now, rather than waiting."""
         self._sweep, self._trains = sweep, trains
         console = Console(stderr=True, highlight=False)
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None

@@ -68,7 +68,6 @@ class StudySearch:
         return trial.pruned is not None
 
     def _record_end(self, trial: Trial) -> None:
-        """Records the value of a trial that has ended."""
         self._report(trial, trial.scores_by_step(self._sweep.objective))
         value = trial.value(self._sweep.objective)
         known = math.isfinite(value)

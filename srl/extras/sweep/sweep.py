@@ -62,7 +62,6 @@ class Sweep:
     """Lines to be shown."""
 
     def __post_init__(self) -> None:
-        """Makes the trials that are recorded."""
         states = import_optuna().trial.TrialState
         for kept in self.study.trials:
             trial = self._trial(

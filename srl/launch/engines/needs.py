@@ -100,7 +100,6 @@ def _sizes(experiment: Experiment, use_specs: Callable[[Specs], object]) -> _Siz
 
 
 def _memory(fragment: Fragment, experiment: Experiment, sizes: _Sizes) -> int:
-    """Bytes of one worker of a fragment."""
     nodes, replicas = fragment.nodes, fragment.replicas
     count = _STEPPING
     if "step" in nodes:

@@ -90,12 +90,7 @@ class _Placement:
             raise UserError("; ".join(sorted(troubles)))
 
     def run(self) -> None:
-        """Runs the controller and the supervisors, until the controller has ended.
-
-        Raises:
-            UserError: If a fragment that the run needs can have none of its hosts.
-            RunError: If a host that trains is lost, and there is no room at another.
-        """
+        """Runs the controller and the supervisors, until the controller has ended."""
         controlled = self.controller.serve.remote()
         supervised = {
             actor.supervise.remote(part, number, self.controller): part

@@ -258,7 +258,6 @@ def _log(job: Part, run: Submission) -> Path:
 
 
 def _script(job: Part, run: Submission, room: Room | None) -> str:
-    """The batch script for a part."""
     folder = run.folder
     arguments = str(folder.path), job.fragment, str(job.slots)
     supervise = shlex.join(program_command("srl.launch.hosts.supervisor", *arguments))

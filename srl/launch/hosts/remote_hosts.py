@@ -292,12 +292,7 @@ class RemoteHosts(Hosts):
                 process.reported_state = values["states"].get(str(process.key[0]), "gone")
 
     def _take_host(self, peer: Peer, values: dict[str, Any]) -> None:
-        """Takes in a supervisor that connects, or connects again.
-
-        Raises:
-            Refused: If the message is no host's card.
-            UserError: If it cannot take part, and no worker has been started yet.
-        """
+        """Takes in a supervisor that connects, or connects again."""
         if mismatch := self._mismatch(values):
             self._listener.send(peer, pack(HostMessage.REFUSED, {"text": mismatch}))
             if not self._newest:
@@ -364,11 +359,7 @@ class RemoteHosts(Hosts):
         return ""
 
     def _look_for_successor(self) -> None:
-        """Leaves everything to a later controller: of a job that was started again elsewhere.
-
-        Raises:
-            Superseded: If there is one.
-        """
+        """Leaves everything to a later controller: of a job that was started again elsewhere."""
         now = time.monotonic()
         if now < self._next_look:
             return

@@ -34,12 +34,7 @@ class CpuLimit:
     """
 
     def __init__(self, share: float, cores: float) -> None:
-        """Begins to count.
-
-        Args:
-            share: The share of the time of all cores; above 0.
-            cores: The number of cores.
-        """
+        """Takes a share, above 0, of the time of all `cores`, and begins to count."""
         self._rate = share * cores
         self._now, self._busy, self._debt = time.monotonic(), 0.0, 0.0
         self._programs = _program_seconds()  # until now

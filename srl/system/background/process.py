@@ -74,7 +74,6 @@ class BackgroundProcess:
         self._thread.join()
 
     def _keep(self) -> None:
-        """Starts the process, and starts it again when it has died."""
         deaths = 0
         while True:
             try:

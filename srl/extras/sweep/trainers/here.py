@@ -22,12 +22,7 @@ class Here:
     look_seconds = 0.2
 
     def __init__(self, folder: Path, parallel: int) -> None:
-        """Starts nothing.
-
-        Args:
-            folder: The sweep's, for logs.
-            parallel: How many runs are trained at a time.
-        """
+        """Starts nothing; `folder`, the sweep's, gets the logs."""
         self._folder = folder
         self._queue: list[ManagedRun] = []
         self._processes: dict[int, tuple[ManagedRun, subprocess.Popen[bytes]]] = {}  # by slot
@@ -77,7 +72,6 @@ class Here:
         return self._folder / f"{run.path.name}.log"
 
     def _fill(self) -> None:
-        """Begins runs in the slots that are free."""
         for slot in range(len(self._cores)):
             if self._queue and slot not in self._processes:
                 run = self._queue.pop(0)

@@ -24,13 +24,7 @@ class RayJobs:
     look_seconds = 2.0
 
     def __init__(self, folder: Path, parallel: int, options: Any) -> None:
-        """Asks the cluster nothing yet.
-
-        Args:
-            folder: The sweep's.
-            parallel: How many jobs there are at a time.
-            options: Of the command line; those for Ray are read.
-        """
+        """Asks the cluster nothing yet; `folder` is the sweep's."""
         self._folder, self._parallel, self._resource = folder, parallel, options.ray_resource
         self._names = names_file(folder, "ray")
         self._submitted = read_names(self._names, "sweep")

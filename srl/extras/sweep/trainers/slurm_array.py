@@ -26,16 +26,7 @@ class SlurmArray:
     look_seconds = 2.0
 
     def __init__(self, folder: Path, parallel: int, options: Any) -> None:
-        """Finds the elements of an earlier command.
-
-        Args:
-            folder: The sweep's.
-            parallel: How many elements of an array run at a time.
-            options: Of the command line; those for sbatch are read.
-
-        Raises:
-            UserError: If Slurm does not answer.
-        """
+        """Finds the elements of an earlier command; raises UserError if Slurm does not answer."""
         self._folder, self._parallel, self._options = folder / "slurm", parallel, options
         self._names = names_file(folder, "slurm")
         self._elements = read_names(self._names, "sweep")
