@@ -93,12 +93,7 @@ def _train_here(
 ) -> int:
     stop, limit = Stop(quiet=quiet), TimeLimit(experiment.minutes)
     show = _TerminalShow(experiment, stop, quiet)
-    with (
-        recording_end(folder) as end,
-        logging_to(folder, WORKER),
-        stop,
-        closing(show),
-    ):
+    with recording_end(folder) as end, logging_to(folder, WORKER), stop, closing(show):
         if trainer is None:
             keep_compiled_programs()
             trainer = make_training(experiment)

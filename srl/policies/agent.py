@@ -21,14 +21,7 @@ from srl.algorithms.privileged import policy_specs, visible
 from srl.core.config_values import made_from
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
-from srl.core.spaces import (
-    Space,
-    narrow_dtype,
-    outside,
-    own_action,
-    space_tree,
-    spaces,
-)
+from srl.core.spaces import Space, narrow_dtype, outside, own_action, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Array, Tree
 from srl.loop.acting.trained import acting_policy_set, trained_policies
@@ -47,11 +40,7 @@ MASK = "action_mask"
 
 
 def load(
-    run_dir: Path | str,
-    version: int | str | None = None,
-    *,
-    seed: int = 0,
-    trust: bool = False,
+    run_dir: Path | str, version: int | str | None = None, *, seed: int = 0, trust: bool = False
 ) -> Agent:
     """Loads the policies of a run's checkpoint.
 

@@ -72,10 +72,7 @@ def share(
     )
     # A run that goes on may have a newer one by now.
     shared: int | str = version or found["version"]
-    with (
-        writing(output),
-        tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name,
-    ):
+    with writing(output), tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
         made = RunFolder(Path(name, "shared"))
         made.path.mkdir()
         copy_what_acts(folder, made, shared)

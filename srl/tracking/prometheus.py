@@ -58,11 +58,7 @@ class Prometheus:
 
     def collect(self) -> Iterator[Any]:
         """Gives what is served; called by the server's threads."""
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            InfoMetricFamily,
-        )
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
         yield InfoMetricFamily("srl_run", "The run that is served here.", self._labels)
         there = set()

@@ -19,12 +19,7 @@ from srl.extras.check_env.gymnasium_checks import GymnasiumChecks
 from srl.extras.check_env.pool_checks import PoolChecks
 from srl.extras.check_env.report import Fault, Finding, Settings, Watch, draw_action, run_checks
 from srl.pools import make_pool
-from srl.pools.python.sources import (
-    make_environment,
-    named_maker,
-    refuse_options,
-    vector_maker,
-)
+from srl.pools.python.sources import make_environment, named_maker, refuse_options, vector_maker
 from srl.system.search_path import add_folder
 
 _POOLS = tuple(f"{prefix}:" for prefix in BACKENDS if prefix)

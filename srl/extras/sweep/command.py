@@ -19,13 +19,7 @@ from srl.core.errors import UserError
 from srl.extras.sweep.folder import locked, open_study
 from srl.extras.sweep.population import PopulationSearch, expect_exploitable
 from srl.extras.sweep.show import Progress, json_of, print_table, ranked, state_of
-from srl.extras.sweep.space import (
-    Range,
-    Searched,
-    searched_setting,
-    settings_text,
-    split_searched,
-)
+from srl.extras.sweep.space import Range, Searched, searched_setting, settings_text, split_searched
 from srl.extras.sweep.study_search import PRUNERS, StudySearch
 from srl.extras.sweep.sweep import Search, Sweep, combinations
 from srl.extras.sweep.trainers.here import Here

@@ -178,11 +178,7 @@ class Supervisor:
         self, address: str, identity: Identity, limit_bytes: int = LIMIT_BYTES
     ) -> Connection:
         return connect(
-            address,
-            identity,
-            limit_bytes=limit_bytes,
-            timeout=_CONNECT_SECONDS,
-            keys=self._keys,
+            address, identity, limit_bytes=limit_bytes, timeout=_CONNECT_SECONDS, keys=self._keys
         )
 
     def _introduce(self) -> None:
