@@ -15,10 +15,6 @@ from srl.pools.python.atari import FRAME_STACK, REWARDS, is_atari
 def with_atari_settings(algorithm: Algorithm, env: Any) -> Algorithm:
     """Gives the algorithm, on Atari's games with their usual settings in place of open ones.
 
-    Args:
-        algorithm: The algorithm.
-        env: The environment; of a mixture, all tasks count.
-
     Raises:
         UserError: If only some tasks are such games, and the algorithm leaves these settings open.
     """

@@ -66,11 +66,7 @@ class Evaluation(Settings):
         expect_number("evaluation.last_seconds", self.last_seconds, 0.0)
 
     def expect_metric(self, names: Collection[str]) -> None:
-        """Raises UserError if evaluation will have no such metric.
-
-        Args:
-            names: Those that `evaluated_metrics` gives for its environment.
-        """
+        """Raises UserError if evaluation will have no such metric, of `evaluated_metrics`."""
         both = [f"sampled/{name}" for name in names] if self.actions == "both" else []
         if self.metric not in (known := [*names, *both]):
             hint = nearest(self.metric, known)

@@ -370,10 +370,6 @@ def load_experiment(
 def resolved_value(experiment: Experiment, fixed: Mapping[str, Any] = _NONE) -> Resolved:
     """An experiment that a program has made, with its plan and its algorithm settled.
 
-    Args:
-        experiment: As it was made.
-        fixed: As for `load_experiment`.
-
     Raises:
         UserError: If a value is not what is expected.
     """

@@ -69,11 +69,7 @@ class Fixed(FromText, Settings):
         return f"{self.run}:{self.version}"
 
     def validate(self, name: str) -> None:
-        """Raises UserError where a setting is not what is expected.
-
-        Args:
-            name: Of the setting that holds this.
-        """
+        """Raises UserError where a setting is not what is expected; messages begin with `name`."""
         good = isinstance(self.run, str | Path) and str(self.run)
         expect(good, f"{name}.run", self.run, "the folder of a run")
         good = self.version in (LATEST, BEST) or is_count(self.version)
@@ -131,11 +127,7 @@ class Fixed(FromText, Settings):
         return file
 
     def read_in(self, copy: Path) -> Fixed:
-        """Gives the same, read from a folder that `copied` has made; as it is where there is none.
-
-        Args:
-            copy: The folder.
-        """
+        """Gives the same, read from a folder that `copied` has made, if that is there."""
         return self._read_from(copy) if (copy / "config.json").is_file() else self
 
     def copied(self, copy: Path) -> Fixed:
@@ -241,11 +233,7 @@ def _files(run: Path, version: int | str) -> Iterator[tuple[Path, int, str]]:
 
 
 def expect_policies(policies: Any) -> None:
-    """Raises UserError unless these are an experiment's policies, and one of them is trained.
-
-    Args:
-        policies: By pattern of agents' names.
-    """
+    """Raises UserError unless these are an experiment's policies, and one of them is trained."""
     good = isinstance(policies, Mapping) and bool(policies)
     expect(good, "policies", policies, 'names by pattern, such as {"*": "policy"}')
     for pattern, policy in policies.items():

@@ -70,14 +70,7 @@ def expect_sources(sources: Mapping[str, Any]) -> None:
 
 
 def expect_teacher(teacher: Any, key: str, algorithm: Algorithm, *, asked: bool) -> None:
-    """Raises UserError where an experiment's teachers and its algorithm do not fit.
-
-    Args:
-        teacher: The setting.
-        key: Of the observation that chooses among several.
-        algorithm: That learns.
-        asked: Whether the loop calls run.teach.
-    """
+    """Raises UserError where an experiment's teachers and its algorithm do not fit."""
     number, name = len(teachers_of(teacher)), type(algorithm).__name__
     if number and not isinstance(algorithm, Imitating):
         raise UserError(f"teacher: {name} learns from none; take PPO, APPO or IMPALA")

@@ -174,12 +174,7 @@ def imported(path: str, import_module: Import = importlib.import_module) -> Any:
 
 
 def unreachable(name: str, value: Any) -> Iterator[str]:
-    """Finds the parts of a value that no other process can remake, each with the setting's name.
-
-    Args:
-        name: Of the setting.
-        value: Looked through with all that is in it.
-    """
+    """Finds the parts of a value that no other process can remake, each with the setting's name."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from unreachable(f"{name}[{key!r}]", item)

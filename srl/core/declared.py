@@ -10,11 +10,7 @@ from srl.core.errors import UserError
 
 
 def expect_declared(name: str, value: Any) -> None:
-    """Checks that all settings of a value, such as an algorithm, are fields of its dataclass.
-
-    Args:
-        name: Of the value, for messages.
-        value: Looked through with all the dataclasses in it; others pass.
+    """Checks that all settings of a value, and of those in it, are fields of its dataclass.
 
     Raises:
         UserError: Naming the class, the settings, and what to add to it.

@@ -138,10 +138,6 @@ def described(error: BaseException) -> str:
 def reported(name: str, expected: str) -> Iterator[None]:
     """Reports an error of a function that a user wrote, in one line.
 
-    Args:
-        name: Of the function.
-        expected: A description of it.
-
     Raises:
         UserError: For an error that srl did not raise, with the user's line.
     """

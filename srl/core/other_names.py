@@ -196,13 +196,7 @@ def option_hint(flag: str, known: Callable[[str], bool]) -> str | None:
 
 
 def unknown_option(flag: str, known: Collection[str], otherwise: str) -> str:
-    """The error text for an unknown option of any command.
-
-    Args:
-        flag: The option, such as --episode.
-        known: The options that there are.
-        otherwise: Advice where none of them is near.
-    """
+    """The error text for an unknown option of any command."""
     hint, name = option_hint(flag, known.__contains__), flag.removeprefix("--")
     same = [option for option in known if option.endswith(f".{name}")]
     names = {option.removeprefix("--"): option for option in known}

@@ -86,12 +86,7 @@ def parts(kind: type) -> dict[str, tuple[type, bool]]:
 
 
 def expect_parts(name: str, settings: Any) -> None:
-    """Raises UserError where a setting that has settings itself is of another class.
-
-    Args:
-        name: Of the settings, such as algorithm.
-        settings: A dataclass.
-    """
+    """Raises UserError where a setting that has settings itself is of another class."""
     for part, (kind, may_be_none) in parts(type(settings)).items():
         given, none = getattr(settings, part, None), ", or None" if may_be_none else ""
         good = isinstance(given, kind) or (given is None and may_be_none)

@@ -162,11 +162,7 @@ class Evaluator:
         self._env_seed, self._key = env_seed, jax.random.key(seed)
 
     def timesteps(self, lineup: Mapping[str, Player]) -> Iterator[Timestep]:
-        """Plays without an end, from new episodes on.
-
-        Args:
-            lineup: The player of each side's agents.
-        """
+        """Plays without an end, from new episodes on."""
         return (timestep for _, timestep in self.steps(lineup))
 
     def steps(self, lineup: Mapping[str, Player]) -> Iterator[tuple[Tree | None, Timestep]]:
@@ -190,12 +186,7 @@ class Evaluator:
     def play(
         self, lineup: Mapping[str, Player], progress: Callable[[int], None] = lambda ended: None
     ) -> Episodes:
-        """Plays the episodes.
-
-        Args:
-            lineup: The player of each side's agents.
-            progress: Called with how many episodes have ended, at each step.
-        """
+        """Plays the episodes; `progress` gets at each step how many have ended."""
         agents, count = len(self.specs.agents), np.zeros_like(self._quota)
         played: list[tuple[int, int, np.ndarray]] = []
         for timestep in self.timesteps(lineup):

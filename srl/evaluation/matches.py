@@ -17,12 +17,7 @@ OURS, OTHER, FIXED = "ours", "other", "fixed"
 
 
 def lineups(kinds: Sequence[str], fixed: Collection[str] = ()) -> list[dict[str, str]]:
-    """Every way in which two sides can play the kinds of agents: the side of each.
-
-    Args:
-        kinds: All of them.
-        fixed: Those that fixed policies play, in all combinations.
-    """
+    """Each way in which two sides can play the kinds of agents, but for those that are fixed."""
     choices = [(FIXED,) if kind in fixed else (OURS, OTHER) for kind in kinds]
     return [dict(zip(kinds, sides, strict=True)) for sides in itertools.product(*choices)]
 
@@ -128,13 +123,7 @@ def _result(matches: Sequence[Match], lineup: Mapping[str, str], statistic: str)
 
 
 def tables(matches: Sequence[Match], contest: Contest | None, other: str = OTHER) -> list[str]:
-    """The deciding statistic and the returns, as lines: a table each for two teams, else one.
-
-    Args:
-        matches: All combinations.
-        contest: The statistic that decides.
-        other: Names the other side.
-    """
+    """The deciding statistic and the returns, as lines: a table each for two teams, else one."""
     kinds, shown = _varied(matches), {OURS: OURS, OTHER: other, FIXED: FIXED}
     if not len(kinds) == len(matches[0].lineup) == 2:
         return _list(matches, shown)

@@ -91,12 +91,7 @@ def watch(
 
 
 def page(script: Path, data: Mapping[str, Any]) -> str:
-    """The text of a page that needs no other file.
-
-    Args:
-        script: JavaScript that shows this kind of environment.
-        data: What the page shows, as JSON.
-    """
+    """The text of a page that needs no other file; the script shows the data, which are JSON."""
     parts = {
         "title": html.escape(data["title"]),
         "style": (_PAGE / "page.css").read_text(),

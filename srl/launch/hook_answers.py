@@ -18,12 +18,7 @@ class HookAnswers:
         self._last: tuple[tuple[int, int], Message] | None = None
 
     def to(self, incarnation: int, event: Mapping[str, Any]) -> Message:
-        """The answer to an event.
-
-        Args:
-            incarnation: Of the workers that learn.
-            event: As `ControlMessage.EVENT` brings it.
-        """
+        """The answer to an event of `ControlMessage.EVENT`, for an incarnation of the learners."""
         key = incarnation, event["number"]
         if self._last is None or self._last[0] != key:
             wanted = self._hooks.ask(event["happened"], event["settings"])

@@ -88,13 +88,7 @@ def expect_header(folder: Path, name: str, checksum: str) -> None:
 
 
 def damaged(folder: Path, files: Files, alive: Callable[[], None]) -> dict[str, Unreadable]:
-    """Reads all of the files; gives those that are not as they were written, and why.
-
-    Args:
-        folder: Which holds them.
-        files: Those listed.
-        alive: Called before each.
-    """
+    """Reads all of the files, `alive` before each; gives those that are damaged, and why."""
     found: dict[str, Unreadable] = {}
     for name, checksum in files.items():
         alive()
@@ -106,13 +100,7 @@ def damaged(folder: Path, files: Files, alive: Callable[[], None]) -> dict[str, 
 
 
 def remove_unused(folder: Path, used: Set[str], newest: int) -> None:
-    """Removes the files that no checkpoint needs; those of a later one may be in the making.
-
-    Args:
-        folder: Which holds them.
-        used: Names of files that stay.
-        newest: The version of the newest checkpoint.
-    """
+    """Removes files that no checkpoint uses; those of one after the newest may be in the making."""
     for file in folder.glob(f"*{SUFFIX}"):
         blocks = Blocks.named(file.name.removeprefix(UNFINISHED))
         if blocks is not None and blocks.end <= newest and file.name not in used:

@@ -52,11 +52,7 @@ def writing(path: Path, failure: type[SrlError] = UserError) -> Iterator[None]:
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """Writes a file; what stood there before stays until all is written.
-
-    Args:
-        file: In a folder that exists.
-        content: All of it.
+    """Writes a file in a folder that exists; what stood there stays until all is written.
 
     Raises:
         OSError: If it cannot be written; nothing is left of it.

@@ -303,12 +303,6 @@ def extend_run(
 
     It no longer ends at its target of evaluation if it has reached that.
 
-    Args:
-        folder: The run's.
-        resolved: Its experiment.
-        env_steps: The budget; None where it is given in updates.
-        updates: The budget; None where it is given in env steps.
-
     Raises:
         UserError: When so much is done already, or another process trains the run.
     """
@@ -377,11 +371,6 @@ def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
 
 def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) -> list[Path]:
     """Makes a version the newest checkpoint of a run; later ones are renamed.
-
-    Args:
-        folder: The run's.
-        version: The number of updates done.
-        partial_replay: Whether blocks of its replay may be damaged.
 
     Returns:
         Where the later ones are now.

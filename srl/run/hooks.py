@@ -116,12 +116,7 @@ class Hooks:
         return tuple(self._functions)
 
     def call(self, happened: Happened, settings: Mapping[str, float]) -> Answer:
-        """Calls the hooks for what has happened; one that raises ends the run.
-
-        Args:
-            happened: The events.
-            settings: The adjustable settings.
-        """
+        """Calls the hooks for what has happened; one that raises ends the run."""
         stop, changed = False, dict[str, float]()
         for kind, metrics in happened:
             answer = self._call(kind, metrics, {**settings, **changed})

@@ -161,14 +161,7 @@ class TimeLimit:
 def ending_of(
     folder: RunFolder, *, finished: bool, by_hook: bool, out_of_time: TimeLimit | None
 ) -> tuple[int, str, str]:
-    """The exit code of a training without an error, a line for the user, and a reason to record.
-
-    Args:
-        folder: The run's.
-        finished: Whether its budget is used up.
-        by_hook: Whether a hook has ended it.
-        out_of_time: The limit that has ended it, if one has.
-    """
+    """The exit code of a training without an error, a line for the user, and a reason to record."""
     if finished:
         return DONE, f"done; the run is in {shown(folder)}", ""
     goes_on = f"`srl resume {shown(folder)}` goes on"

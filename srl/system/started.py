@@ -56,13 +56,7 @@ class Offspring:
     def start(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[bytes]:
-        """Starts a process that is to step environments; `end` follows before it is waited for.
-
-        Args:
-            command: As `child_command` gives it.
-            environment: Variables beside those of this process.
-            options: Of `subprocess.Popen`.
-        """
+        """Starts a process that is to step environments; `end` follows before it is waited for."""
         variables = {**os.environ, **(environment or {}), VARIABLE: self._mark}
         own = _own()
         # What is started without these variables is known by its session, which is the outermost

@@ -96,13 +96,7 @@ class Trackers:
                 lane.call(lane.tracker.histogram, name, histogram, env_steps)
 
     def end(self, code: int, env_steps: int, alive: Callable[[], None]) -> None:
-        """Lets all trackers end, as far as they do within a minute.
-
-        Args:
-            code: The run's exit code.
-            env_steps: The run's.
-            alive: Called while it waits.
-        """
+        """Lets all trackers end, as far as they do within a minute; calls `alive` meanwhile."""
         self._new_films(env_steps)
         for lane in self._lanes:
             lane.end(code)

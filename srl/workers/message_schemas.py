@@ -61,10 +61,6 @@ def checked_values(
 ) -> dict[str, Any]:
     """The JSON object that a message carries, if that is as its kind must be.
 
-    Args:
-        message: Whatever has come.
-        shapes: Of each kind; by default of what workers send.
-
     Raises:
         Refused: If it carries anything else, or is of another kind.
     """

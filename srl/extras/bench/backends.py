@@ -207,12 +207,7 @@ def _envpool(case: Case) -> Side:
 
 
 def fastest(case: Case, ways: Mapping[str, Stepper]) -> Stepper:
-    """Measures ways of stepping a case's environments in turns; ends all but the fastest.
-
-    Args:
-        case: Which environments.
-        ways: By name; they have the same actions.
-    """
+    """Measures ways of stepping a case's environments in turns; ends all but the fastest."""
     for side in ways.values():
         slots = case.num_envs * side.agents
         side.load(random_actions(side.action_space, slots, BATCHES, case.sticky))

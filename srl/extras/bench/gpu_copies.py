@@ -19,11 +19,7 @@ _CALLS = 10
 
 
 def main(argv: list[str]) -> int:
-    """Writes milliseconds a copy, and megabytes, as JSON.
-
-    Args:
-        argv: What `srl run` takes.
-    """
+    """Writes milliseconds a copy, and megabytes, as JSON; `argv` is what `srl run` takes."""
     target, *overrides = argv
     experiment = load_experiment(target, overrides).experiment
     environments = LocalEnvironments(experiment)

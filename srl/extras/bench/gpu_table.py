@@ -11,11 +11,7 @@ NOT_RUN = "not run"
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """The text of a results file: the machine's name and a table of all rows.
-
-    Args:
-        results: The content of gpu.json.
-    """
+    """The text of the content of gpu.json: the machine's name and a table of all rows."""
     lines = [_machine(results["machine"]), ""]
     lines += ["| row | | value | of the pool | GPU busy | compiling | first report |"]
     lines += ["|---|---|---|---|---|---|---|"]

@@ -42,12 +42,7 @@ class PayoffMatrix:
 
 
 def plot_payoffs(folders: Sequence[Path], out: Path | None, table: Path | None) -> int:
-    """Draws the payoff matrices of runs, or writes them as a table; gives the exit code.
-
-    Args:
-        folders: Of the runs.
-        out: The picture; by default payoff.png and payoff.svg.
-        table: Where to write them as comma-separated values.
+    """Draws runs' payoffs (payoff.png and .svg), or writes them as CSV; gives the exit code.
 
     Raises:
         UserError: If a folder holds no results of matches.

@@ -17,11 +17,6 @@ def table(panels: Mapping[str, Sequence[Curve]], axis: Axis, rows: int) -> str:
 
     Metrics of groups with several runs have two more columns, the ends of their band. A field is
     empty where a curve has nothing; numbers have four digits.
-
-    Args:
-        panels: The curves of each metric, a group's each.
-        axis: What their x is.
-        rows: Of each group.
     """
     banded = {key for key, curves in panels.items() if any(c.raw is None for c in curves)}
     columns = [

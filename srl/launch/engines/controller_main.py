@@ -27,10 +27,7 @@ from srl.run.terminal import FAILED, MISTAKEN
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the workers of a run on the hosts that connect.
-
-    Args:
-        argv: The run's folder.
+    """Runs the workers of a run, whose folder is the argument, on the hosts that connect.
 
     Returns:
         The exit code, as of `srl run`.

@@ -129,12 +129,7 @@ _SUPERVISOR, _CONTROLLER = 128 * MIB, 256 * MIB
 
 
 def parts_of(plan: Plan, memory: Mapping[str, int] = _NO_MEMORY) -> list[Part]:
-    """The parts of a plan, the controller's first.
-
-    Args:
-        plan: Its fragments have the resources of each replica.
-        memory: Bytes of each worker, by fragment.
-    """
+    """The parts of a plan, the controller's first; `memory` has bytes of a worker, by fragment."""
     parts = [_part(name, fragment, memory) for name, fragment in plan.fragments.items()]
     return sorted(parts, key=lambda part: not part.controls)
 

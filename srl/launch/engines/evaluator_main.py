@@ -24,11 +24,7 @@ _LOOK_SECONDS, _ASK_SECONDS = 1.0, 60.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Evaluates versions until the run has ended; gives the exit code.
-
-    Args:
-        argv: The run's folder.
-    """
+    """Evaluates versions of a run, whose folder is the argument, until it has ended; gives 0."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     folder = RunFolder(Path(argv[0]))
     versions, next_ask = Versions(folder.path), time.monotonic() + _ASK_SECONDS

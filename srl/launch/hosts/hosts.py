@@ -113,11 +113,7 @@ class Hosts(ABC):
 
     @abstractmethod
     def note_addresses(self, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
-        """Takes the addresses of workers, for hosts that may have none of them.
-
-        Args:
-            addresses: By fragment and replica; empty for one that is not there.
-        """
+        """Takes workers' addresses, empty of absent ones, for hosts that may have none of them."""
 
     @abstractmethod
     def note_begun(self) -> None:
