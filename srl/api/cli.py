@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from srl.core.console.arguments import Arguments, table
-from srl.core.errors import RunError, UserError, explained
+from srl.core.errors import RunError, UserError, explained, nearest
 from srl.launch.engines.options import add_engine, refuse_engine_options
 from srl.system.lasting_output import lasting_output
 from srl.system.xla_log import quiet_xla
@@ -39,11 +39,8 @@ def extra_commands(folder: Path) -> dict[str, tuple[str, str]]:
     found = {}
     for file in sorted(folder.glob("*/command.py")):
         package = file.parent
-        text = (
-            ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
-            or ""
-        )
-        line = text.partition("\n")[0].removesuffix(".")
+        module = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
+        line = (ast.get_docstring(module) or "").partition("\n")[0].removesuffix(".")
         place = f"srl.extras.{package.name}.command:main"
         found[package.name.replace("_", "-")] = place, line[:1].lower() + line[1:]
     return found
@@ -90,7 +87,7 @@ def _run_command(argv: list[str]) -> int:
         return _print(_usage())
     if name == "--version":
         return _print(_versions())
-    raise UserError(f"unknown command {name!r}; {_nearest(name)}")
+    raise UserError(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
 
 
 def exit_code(command: Callable[[], int]) -> int:
@@ -409,13 +406,6 @@ def _versions() -> str:
 
     libraries = f"JAX {installed_version('jax')}, NumPy {installed_version('numpy')}"
     return f"srl {installed_version()}, Python {platform.python_version()}, {libraries}"
-
-
-def _nearest(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
 
 
 def _print(text: str) -> int:

@@ -6,7 +6,6 @@ updates, so that a change reaches all learners at the same update.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srl.config.experiment import HOOKS, Experiment
-from srl.core.errors import RunError, UserError, expect_number
+from srl.core.errors import RunError, UserError, expect_number, nearest
 
 logger = logging.getLogger(__name__)
 
@@ -79,9 +78,7 @@ class Event:
         """
         for name, value in settings.items():
             if name not in self.settings:
-                near = difflib.get_close_matches(name, self.settings, n=1)
-                known = ", ".join(self.settings) or "none"
-                hint = f"did you mean {near[0]}?" if near else f"there are {known}"
+                hint = nearest(name, self.settings or ("none",))
                 raise UserError(f"{name} cannot change while the run goes; {hint}")
             expect_number(name, value, *map(float, self._limits.get(name, (-math.inf,))))
             self._changed[name] = float(value)
