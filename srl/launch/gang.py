@@ -51,13 +51,10 @@ class Member:
     reported_waiting: bool = False
     beat: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] | None = None
-    """The exception that it is ending with."""
     killed: str = ""
-    """Why the controller has killed it."""
     stopped: bool = False
     """True if it has reported that it has finished."""
     drained: bool = False
-    """True if it was sent DRAIN."""
     done: bool = False
     """True if it has ended and is not needed any more."""
 
@@ -170,7 +167,6 @@ class Gang:
     progressed: bool = False
     """True if it has shown progress since the controller began."""
     causes: Counter[str] = field(default_factory=Counter)
-    """The number of deaths by cause."""
     start_at: float = 0.0
     _failure: tuple[str, int] = ("", 0)  # the last exception, and how often in a row
 

@@ -57,7 +57,6 @@ class Checkpoints:
         """Opens nothing; the first save makes `folder`. The newest `keep` versions stay."""
         self.folder = folder.absolute()
         self.replay_folder = self.folder / "replay"
-        """The folder of the files that hold replays."""
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._saving: list[Future[Any]] = []

@@ -37,7 +37,6 @@ class Evaluated(NamedTuple):
     best: bool
     """True if no version before did so well."""
     text: str
-    """The same for a person."""
 
 
 @dataclass

@@ -100,7 +100,6 @@ class Hooks:
         self.failure: RunError | None = None
         """The error of a hook, which ends the run after a checkpoint."""
         self.stopped = False
-        """True if a hook has ended the run."""
 
     @property
     def asking(self) -> Asking:

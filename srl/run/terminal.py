@@ -46,7 +46,6 @@ class Stop:
         self.requested_at = 0.0
         """When it was requested, by the monotonic clock."""
         self.numbers = numbers or (signal.SIGINT, signal.SIGTERM)
-        """The numbers of the signals that it takes."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Stop:

@@ -94,7 +94,6 @@ class Run:
         self.show, self.stop = show, stop
         self.checkpoints = Checkpoints(folder / "checkpoints", experiment.keep_checkpoints)
         self.trained = False
-        """True if it has done an update."""
         self._evaluations: Evaluations | None = None
         self._remarks: set[str] = set()  # shown so far
         self._evaluated: list[Mapping[str, Any]] = []  # of which no hook knows yet

@@ -51,7 +51,6 @@ class _Lasting(io.FileIO):
     """A descriptor that leads nowhere once its reader is lost."""
 
     full_is_error = False
-    """True if a full disk is an error."""
 
     def write(self, data: Any, /) -> int:
         """Writes bytes; gives how many are dealt with."""

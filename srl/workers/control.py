@@ -185,7 +185,6 @@ class Control:
         self._start: Start | None = None
         self._answers: dict[int, dict[str, Any]] = {}  # by the event's number
         self.main_loop = MainLoop()
-        """The worker's main loop, of which beats report."""
         self._closing = False
         self._thread = threading.Thread(target=self._talk, name="control", daemon=True)
         self._thread.start()

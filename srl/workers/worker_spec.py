@@ -16,7 +16,6 @@ class WorkerSpec:
     """The identity of a worker process and its run; it is passed on the command line, as JSON."""
 
     folder: str
-    """The run's folder."""
     fragment: str
     replica: int
     number: int

@@ -37,13 +37,11 @@ class Snapshot:
     time: float
     """When it was taken, by `time.perf_counter`."""
     pids: Mapping[str, int]
-    """Process ids of workers, by name."""
     cpu: Mapping[str, float]
     """Seconds of user and system time, by name."""
     memory: Mapping[str, int]
     """Bytes, by name; what processes share is divided among them."""
     reports: Mapping[str, Report]
-    """The last report of each worker, by name."""
     messages: int
     """Messages that the controller has received."""
     machine: tuple[float, float]

@@ -39,7 +39,6 @@ class Case:
     cores: tuple[int, ...] = ()
     """Cores to which the backend `native` pins its threads; none by default."""
     options: dict[str, Any] = field(default_factory=dict)
-    """The environment's options."""
     sticky: bool = False
     """True if random actions are held for STICKY_STEPS steps."""
 

@@ -63,7 +63,6 @@ class Row:
 
     name: str
     text: str
-    """A few words for the table."""
     measure: Callable[[Room], Measured]
     usual: bool = True
     """True if the row is measured by default."""
@@ -273,4 +272,3 @@ ROWS: Sequence[Row] = (
     Row("copy-pong", "copy of Pong's unroll", partial(_copy, _PONG)),
     Row("pong-time", "Pong until a return of 18", _play_pong, usual=False),
 )
-"""All rows, in the order in which they are measured."""

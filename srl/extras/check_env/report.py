@@ -55,7 +55,6 @@ class Settings:
     seed: int
     """The seed of the actions and of the environments."""
     options: dict[str, Any]
-    """The environment's options."""
 
 
 def run_checks(checks: dict[str, Check], needed: tuple[str, ...]) -> Iterator[str | Finding]:

@@ -24,7 +24,6 @@ class Scene:
     graph: Graph
     plan: Plan
     groups: int
-    """Parts that the environments are divided into."""
     max_staleness: int | None
     fps: float
     """Environment steps a second that rates are for."""

@@ -40,7 +40,6 @@ class Exploit:
     """The interval after which this was, from 1."""
     member: int
     source: int
-    """The other member."""
     settings: dict[str, str]
     """The settings after the exchange."""
 
@@ -54,7 +53,6 @@ class Population:
     interval: int = 1
     """The interval that members are trained to the end of."""
     exploits: list[Exploit] = field(default_factory=list)
-    """All exchanges so far."""
     pending: int = 0
     """The number of the last ones that may not have been carried out yet."""
 

@@ -59,7 +59,6 @@ class Sweep:
     """True if this machine trains the runs, and its cores decide the sizes of plans."""
     trials: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Lines to be shown."""
 
     def __post_init__(self) -> None:
         states = import_optuna().trial.TrialState

@@ -33,7 +33,6 @@ class Part:
     cores: int
     """Cores of each host, for its workers."""
     gpus: int
-    """GPUs of each host."""
     apart: bool
     """True if no two of the hosts are the same machine."""
     controls: bool
@@ -58,7 +57,6 @@ class Submission:
     plan: Plan
     folder: RunFolder
     name: str
-    """The experiment's name."""
     options: Any
     """The options of the command line; each engine reads its own."""
     evaluates: bool = False

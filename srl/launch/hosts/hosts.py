@@ -34,7 +34,6 @@ class WorkerMessage(NamedTuple):
     """A message that a worker has sent; the first is JOINED, the last LEFT."""
 
     number: int
-    """The worker's number."""
     incarnation: int
     message: Message
 

@@ -52,7 +52,6 @@ class Host:
     heard_at: float = field(default_factory=time.monotonic)
     """When it last sent something."""
     lost_at: float = 0.0
-    """When it went out of reach."""
     relay_sent: dict[str, str] | None = None
     """The addresses from which its relay gets the parameters, as last sent."""
     processes: dict[int, RemoteProcess] = field(default_factory=dict)
@@ -84,7 +83,6 @@ class RemoteProcess:
         self._hosts = hosts
         self._end: Ended | None = None
         self.unwanted = False
-        """True if it is to be killed."""
 
     @property
     def ended(self) -> bool:
