@@ -10,9 +10,9 @@ import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from srl.algorithms import ALGORITHMS, Algorithm
+from srl.algorithms import ALGORITHMS
 from srl.core.backends import backend_of
 from srl.core.console.arguments import wrapped
 from srl.core.errors import UserError, nearest
@@ -27,7 +27,12 @@ from srl.pools.config import environment_options
 from srl.pools.mixture import Mixture
 from srl.pools.python.sources import option_types
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from srl.config.experiment import Experiment
+
+    Chosen = tuple[Experiment, list[str]]
+    """The experiment, and the arguments that are left."""
+
 Path = tuple[str, ...]  # names of fields, and keys of mappings, from the experiment inwards
 
 
@@ -52,12 +57,12 @@ class Option:
 
 
 def override(
-    value: T, arguments: Sequence[str], flags: Sequence[str] = (), *, here: bool = True
-) -> T:
+    value: Experiment, arguments: Sequence[str], flags: Sequence[str] = (), *, here: bool = True
+) -> Experiment:
     """`value` with the fields replaced that arguments such as `--algorithm.learning-rate 3e-4` set.
 
     Args:
-        value: An experiment.
+        value: The experiment.
         arguments: These, each with its value.
         flags: Options of the command itself, which may be meant by a wrong one.
         here: Whether this machine runs it; see `resolve`.
@@ -92,7 +97,7 @@ def override(
         given[known[flag].path] = _take(known[flag], rest, after_equals=bool(has_value))
     if ("env_steps",) in given and ("updates",) in given:
         raise UserError("--env-steps and --updates were both given; give the one that ends the run")
-    if ("env_steps",) in given and getattr(value, "updates", None) is not None:
+    if ("env_steps",) in given and value.updates is not None:
         given[("updates",)] = None
     return _replaced(value, given)
 
@@ -125,9 +130,10 @@ def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
     return kind(values) if kind else values[0]
 
 
-def _unknown(value: Any, flag: str, known: list[str]) -> str:
+def _unknown(value: Experiment, flag: str, known: list[str]) -> str:
     """The error text for a flag that is none of an experiment's options."""
-    whole, names = value, flag.removeprefix("--").replace("-", "_").split(".")
+    whole: Any = value
+    names = flag.removeprefix("--").replace("-", "_").split(".")
     name = names[0]
     for name in names:
         part = dict(_items(whole)).get(name) if _is_nested(whole) else None
@@ -158,7 +164,7 @@ def _unknown(value: Any, flag: str, known: list[str]) -> str:
             f"{type(whole).__name__}"
         )
     otherwise = "--help lists what there is"
-    if len(names) == 1 and isinstance(getattr(value, "env", None), str | NamedEnv):
+    if len(names) == 1 and isinstance(value.env, str | NamedEnv):
         otherwise = f"an option of the environment is --env.{flag[2:]}; {otherwise}"
     return unknown_option(flag, known, otherwise)
 
@@ -200,17 +206,16 @@ def without(arguments: Sequence[str], *options: str) -> list[str]:
     return split(arguments, options.__contains__)[1]
 
 
-def _choose_plan(value: T, arguments: Sequence[str], *, here: bool) -> tuple[T, list[str]]:
+def _choose_plan(value: Experiment, arguments: Sequence[str], *, here: bool) -> Chosen:
     """Makes the plan, `--plan NAME` or the experiment's, a value whose options may be given."""
     split(arguments, lambda flag: flag == "--env")  # which must have a value
     given, others = split(arguments, lambda flag: flag == "--plan")
-    name = given[-1][1] if given else value.plan  # type: ignore[attr-defined]
-    experiment: Any = _divided(value, arguments)
-    decided = resolve(name, experiment, here=here)
-    return dataclasses.replace(value, plan=decided), others  # type: ignore[type-var]
+    name = given[-1][1] if given else value.plan
+    decided = resolve(name, _divided(value, arguments), here=here)
+    return dataclasses.replace(value, plan=decided), others
 
 
-def _divided(value: T, arguments: Sequence[str]) -> T:
+def _divided(value: Experiment, arguments: Sequence[str]) -> Experiment:
     """The experiment with the environments that the arguments name, which its usual plan needs.
 
     What is wrong with their values is reported later, as of all options.
@@ -225,19 +230,17 @@ def _divided(value: T, arguments: Sequence[str]) -> T:
         changes["max_staleness"] = None
     if "--env" in last:
         changes["env"] = last["--env"]
-    playing = getattr(value, "self_play", None)
+    playing = value.self_play
     if playing is not None and "--self-play.past" in last:
         with suppress(ValueError):
             changes["self_play"] = dataclasses.replace(
                 playing, past=float(last["--self-play.past"])
             )
-    return dataclasses.replace(value, **changes)  # type: ignore[type-var]
+    return dataclasses.replace(value, **changes)
 
 
-def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+def _choose_algorithm(value: Experiment, arguments: Sequence[str]) -> Chosen:
     """Applies `--algorithm NAME`; options of the algorithm then fit that one."""
-    if not isinstance(getattr(value, "algorithm", None), Algorithm):
-        return value, list(arguments)
     given, others = split(arguments, lambda flag: flag == "--algorithm")
     for _, name in given:
         kinds = {kind.__name__.lower(): kind for kind in ALGORITHMS}
@@ -245,18 +248,18 @@ def _choose_algorithm(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]
         if plain not in kinds:
             raise UserError(f"there is no algorithm {name!r}; {nearest(plain, kinds)}")
         kind = kinds[plain]
-        if type(value.algorithm) is not kind:  # type: ignore[attr-defined]
-            value = dataclasses.replace(value, algorithm=kind())  # type: ignore[type-var]
+        if type(value.algorithm) is not kind:
+            value = dataclasses.replace(value, algorithm=kind())
     return value, others
 
 
-def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+def _choose_environment(value: Experiment, arguments: Sequence[str]) -> Chosen:
     """Applies `--env ID` and `--env.OPTION VALUE` where the environment is an id.
 
     Of an option whose type the environment's signature does not show, the text is read as
     `srl check-env` reads it. Options that the experiment has stay unless another id is given.
     """
-    env = getattr(value, "env", None)
+    env = value.env
     if isinstance(env, Mixture):
         return _choose_mixture(value, env, arguments)
     if not isinstance(env, str | NamedEnv):
@@ -271,10 +274,10 @@ def _choose_environment(value: T, arguments: Sequence[str]) -> tuple[T, list[str
             settings.append(f"{flag}={text}")
     options |= environment_options(settings, _option_types(name) if settings else None)
     chosen = NamedEnv(name, options) if options else name
-    return dataclasses.replace(value, env=chosen), others  # type: ignore[type-var]
+    return dataclasses.replace(value, env=chosen), others
 
 
-def _choose_mixture(value: T, env: Mixture, arguments: Sequence[str]) -> tuple[T, list[str]]:
+def _choose_mixture(value: Experiment, env: Mixture, arguments: Sequence[str]) -> Chosen:
     """Applies `--env.OPTION VALUE` as a mixture by its id takes it; its fields stay options."""
     own = tuple(f"--env.{name}." for name, item in _items(env) if _is_nested(item))
     given, others = split(
@@ -284,19 +287,19 @@ def _choose_mixture(value: T, env: Mixture, arguments: Sequence[str]) -> tuple[T
         return value, others
     options = environment_options([f"{flag}={text}" for flag, text in given])
     changed = env.with_options(options)
-    return dataclasses.replace(value, env=changed), others  # type: ignore[type-var]
+    return dataclasses.replace(value, env=changed), others
 
 
 _EVALUATION_OPTION = "--evaluation.options."
 
 
-def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, list[str]]:
+def _choose_evaluation_options(value: Experiment, arguments: Sequence[str]) -> Chosen:
     """Applies `--evaluation.options.NAME VALUE`, which is read as an option of the environment."""
     given, others = split(arguments, lambda flag: flag.startswith(_EVALUATION_OPTION))
     evaluation = dict(_items(value)).get("evaluation") if given else None
     if evaluation is None:
         return value, list(arguments)
-    env = value.env  # type: ignore[attr-defined]
+    env = value.env
     if isinstance(env, str | NamedEnv):
         types = _option_types(env if isinstance(env, str) else env.id)
     else:
@@ -304,7 +307,7 @@ def _choose_evaluation_options(value: T, arguments: Sequence[str]) -> tuple[T, l
     settings = [f"--{flag.removeprefix(_EVALUATION_OPTION)}={text}" for flag, text in given]
     options = {**evaluation.options, **environment_options(settings, types)}
     changed = dataclasses.replace(evaluation, options=options)
-    return dataclasses.replace(value, evaluation=changed), others  # type: ignore[type-var]
+    return dataclasses.replace(value, evaluation=changed), others
 
 
 def _option_types(env: str) -> dict[str, Any]:
@@ -389,7 +392,7 @@ def _metavar(option: Option) -> str:
     return f"none|{name} [{name} ...]" if many else name
 
 
-def help_text(value: Any) -> str:
+def help_text(value: Experiment) -> str:
     """Describes each option, with its present value."""
     lines, group = [f"{_summary(type(value))}\n\n options", *_choices(value)], ()
     for option in sorted(_options(value), key=lambda option: len(option.path) > 1):
@@ -404,14 +407,13 @@ def help_text(value: Any) -> str:
     return "\n".join(lines)
 
 
-def _choices(value: Any) -> Iterator[str]:
+def _choices(value: Experiment) -> Iterator[str]:
     """Describes the options that choose parts, whose own options follow."""
-    if isinstance(getattr(value, "algorithm", None), Algorithm):
-        names = [kind.__name__.lower() for kind in ALGORITHMS]
-        chosen = type(value.algorithm).__name__.lower()
-        text = f"Another algorithm comes with its own defaults. (default: {chosen})"
-        yield from _entry(f"--algorithm {'|'.join(names)}", text)
-    if isinstance(getattr(value, "plan", None), Plan):
+    names = [kind.__name__.lower() for kind in ALGORITHMS]
+    chosen = type(value.algorithm).__name__.lower()
+    text = f"Another algorithm comes with its own defaults. (default: {chosen})"
+    yield from _entry(f"--algorithm {'|'.join(names)}", text)
+    if isinstance(value.plan, Plan):
         text = f"The division into workers; auto measures. (default: {value.plan.name})"
         yield from _entry(f"--plan {'|'.join(PLANS)}|auto", text)
 

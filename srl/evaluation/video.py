@@ -6,7 +6,6 @@ import contextlib
 import logging
 import math
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -216,7 +215,7 @@ def live_pool(experiment: Experiment) -> Pool:
         UserError: If it cannot, or there is no display.
     """
     displays = {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"}
-    if sys.platform == "linux" and not displays & os.environ.keys():
+    if not displays & os.environ.keys():
         raise UserError("--live: this machine has no display; --video films episodes")
     name = str(getattr(experiment.env, "pool_id", experiment.env))
     copied = name.removeprefix(_NATIVE) in gymnasium.registry
