@@ -12,6 +12,7 @@ from srl.core.errors import UserError
 from srl.dataflow.plan import Plan
 from srl.dataflow.plans import idle_gpu
 from srl.evaluation.background import processes_beside
+from srl.launch.processes import train_in_processes
 from srl.loop.devices import expect_devices
 from srl.loop.make_training import make_training
 from srl.loop.stage import Stage
@@ -74,8 +75,6 @@ def train(
     """
     plan = experiment.settled_plan
     if trainer is None and in_processes(plan):
-        from srl.launch.processes import train_in_processes
-
         return train_in_processes(
             experiment, folder, resume=resume, quiet=quiet, on_failure=on_failure
         )

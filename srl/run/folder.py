@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from srl.config.experiment import HOOKS, Experiment, Resolved, load_experiment
+from srl.config.overrides import without
 from srl.config.sources import pinned, plays, sources_of, with_sources
 from srl.core.config_values import (
     Import,
@@ -24,6 +26,8 @@ from srl.core.config_values import (
     unreachable,
 )
 from srl.core.errors import UserError
+from srl.dataflow.plan import Plan
+from srl.pools.outside import outside_module
 from srl.record.checkpoint import Checkpoints
 from srl.record.files import short_path, write_atomically
 from srl.record.run_record import (
@@ -40,12 +44,11 @@ from srl.record.run_record import (
     srl_version,
 )
 from srl.record.trust import CHANGED, OPTION, is_changed, is_own, outside, signed
+from srl.run.evaluation import target_reached
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
 from srl.run.prior import copy_prior
 from srl.system.search_path import add_folder
-
-if TYPE_CHECKING:
-    from srl.config.experiment import Experiment, Resolved
+from srl.tracking.benchmark_keys import benchmark_keys
 
 logger = logging.getLogger(__name__)
 
@@ -144,9 +147,6 @@ def expect_own(folder: RunFolder, config: Mapping[str, Any], trust: bool) -> Non
 
 def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a run's configuration records."""
-    from srl.config.experiment import load_experiment  # which acting does without
-    from srl.dataflow.plan import Plan
-
     if not config["target"]:
         if lacking := config.get("unreachable"):
             raise UserError(
@@ -170,8 +170,6 @@ def recorded(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
 
 def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Resolved:
     """The experiment that a stranger's folder records, of nothing but what srl ships."""
-    from srl.pools.outside import outside_module
-
     importer = settings_importer(folder)
     values, fixed = config["experiment"], recorded_fixed(folder, config)
     for policy in (policy for name, policy in fixed.items() if plays(name)):
@@ -185,8 +183,6 @@ def _recorded_by_strangers(folder: RunFolder, config: Mapping[str, Any]) -> Reso
 
 def _made(values: Any, directory: Path | None, import_module: Import) -> Experiment:
     """The experiment of its values; without a directory for imports it takes no hooks."""
-    from srl.config.experiment import HOOKS, Experiment  # which acting does without
-
     hooks = dict.fromkeys(HOOKS.values())
     if directory is not None:
         add_folder(directory)
@@ -201,8 +197,6 @@ def _completed(
     experiment: Experiment, directory: Path | None, fixed: Mapping[str, Any]
 ) -> Resolved:
     """The experiment, once it is validated, with the copies of its policies, `fixed` of a run."""
-    from srl.config.experiment import Resolved  # which acting does without
-
     experiment.validate()
     experiment = pinned(experiment, fixed or experiment.sources)
     return Resolved(experiment, "", (), None, directory or Path.cwd())
@@ -306,9 +300,6 @@ def extend_run(
     Raises:
         UserError: When so much is done already, or another process trains the run.
     """
-    from srl.config.overrides import without
-    from srl.run.evaluation import target_reached
-
     name, budget = ("env_steps", env_steps) if updates is None else ("updates", updates)
     if env_steps is not None and updates is not None:
         raise UserError("give --env-steps or --updates, not both")
@@ -338,8 +329,6 @@ def limit_run(folder: RunFolder, resolved: Resolved, minutes: float | None) -> R
     text = "none" if minutes is None else str(minutes)
     overrides = resolved.overrides
     if resolved.target:
-        from srl.config.overrides import without
-
         overrides = (*without(overrides, "--minutes"), "--minutes", text)
     experiment = dataclasses.replace(resolved.experiment, minutes=minutes)
     experiment.validate()
@@ -395,8 +384,6 @@ def record(folder: RunFolder, resolved: Resolved) -> None:
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
-    from srl.tracking.benchmark_keys import benchmark_keys  # knows environments, as acting does not
-
     values = config_values(resolved.experiment)
     config = {
         "schema": SCHEMA,
@@ -430,8 +417,6 @@ def file_metadata(
 
 def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> None:
     """Reports each value that is not the one the run began with."""
-    from srl.config.experiment import HOOKS
-
     hooks = HOOKS.values()
     # Hooks may be others each time that a run goes on.
     stored, current = (

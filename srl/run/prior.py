@@ -7,10 +7,11 @@ import math
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from srl.config.experiment import Experiment
 from srl.core.errors import UserError
 from srl.core.optional_packages import install_command
 from srl.core.tree import map_tree
@@ -20,9 +21,6 @@ from srl.record.block_files import Blocks
 from srl.record.checkpoint import Checkpoints
 from srl.record.prior import ANY_POLICY, PriorFiles, write_list
 from srl.record.run_record import RunFolder, find_run, read_config
-
-if TYPE_CHECKING:
-    from srl.config.experiment import Experiment
 
 _MINARI = "minari:"
 _ALIKE = ("rewards", "reward_scale", "frame_stack")
