@@ -16,10 +16,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from srl.core.errors import UserError
+from srl.core.errors import RunError, UserError
 from srl.extras.bench.actions import BATCHES, STICKY_STEPS, random_actions
 from srl.extras.bench.rounds import in_turns
 from srl.pools import make_pool
+from srl.pools.native.core import core
+from srl.pools.native.mujoco import core_options
 from srl.pools.python.sources import VectorMaker, make_environment, vector_maker
 
 
@@ -108,7 +110,13 @@ class Stepper:
 
 
 class BarePhysics:
-    """The physics of a native MuJoCo environment alone: what a pool could reach at best."""
+    """The physics of a native MuJoCo environment alone: what a pool could reach at best.
+
+    Each thread steps its own environments with random controls and starts them again where the
+    environment would, without observations and without waiting for other threads. Hide-and-seek is
+    played for this, and its physics is computed once more: the same models, states, controls, locks
+    and grips.
+    """
 
     action_space = None
     agents = 1
@@ -121,12 +129,20 @@ class BarePhysics:
         self.rate(1e-3)  # an environment without physics is an error at once
 
     def rate(self, seconds: float) -> float:
-        """Env steps per second in about `seconds`."""
-        from srl.extras.bench.physics import physics_rate
+        """Env steps per second in about `seconds`.
 
-        case = self._case
-        hold = STICKY_STEPS if case.sticky else 1
-        return physics_rate(case.env, case.num_envs, self.threads, seconds, hold, **case.options)
+        Raises:
+            UserError: If the environment does not run on MuJoCo, or an option does not fit.
+            RunError: If MuJoCo fails.
+        """
+        case, hold = self._case, STICKY_STEPS if self._case.sticky else 1
+        options = core_options(case.env, case.options)
+        try:
+            return core.physics_rate(case.env, options, case.num_envs, self.threads, seconds, hold)
+        except ValueError as error:
+            raise UserError(f"native:{case.env}: {error}") from None
+        except RuntimeError as error:
+            raise RunError(f"native:{case.env}: {error}") from None
 
     def close(self) -> None:
         """Nothing is held between measurements."""
