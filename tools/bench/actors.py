@@ -22,7 +22,7 @@ from srl.run.folder import create_run
 from tools.bench import PROGRAM
 from tools.bench.watched import CONTROLLER, Snapshot, WatchedHost
 
-_IDLE = "srl.extras.bench.idle:Idle"
+_IDLE = "srl.extras.bench.busy:Idle"
 _NOTES = """The environment costs nothing, unless another or an experiment is named. What is not
 listed goes to the experiment: --algorithm.unroll-length 16. Time on cores is user and system time,
 so it does not depend on what else runs here. Memory is PSS.
