@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.tracking.pictures import gif
+from srl.core.errors import RunError
 from srl.tracking.tracker import Histogram, Started, TrackedRun, tag
 
 _FLUSH_SECONDS = 1.0
+_SHOWN = ("-t", "20", "-vf", "fps=10,scale=w='min(320,iw)':h=-2")  # at most 200 small frames
 
 
 class TensorBoard:
@@ -54,7 +56,7 @@ class TensorBoard:
 
     def video(self, file: Path, env_steps: int) -> None:
         """Adds a film as a moving picture, the only kind of film that TensorBoard shows."""
-        picture, height, width = gif(file)
+        picture, height, width = _gif(file)
         event = self._proto.Event(step=env_steps)
         image = event.summary.value.add(tag="videos").image
         image.height, image.width, image.colorspace = height, width, 3
@@ -90,3 +92,23 @@ class TensorBoard:
         except OSError:
             self._writer = None  # the file may end in a torn event, after which none is read
             raise
+
+
+def _gif(film: Path) -> tuple[bytes, int, int]:
+    """The first 20 seconds of a film as a GIF, with its height and width in pixels.
+
+    It has ten frames a second and is at most 320 pixels wide, so a few megabytes large.
+
+    Raises:
+        RunError: If the film cannot be read.
+    """
+    import imageio_ffmpeg
+
+    program = imageio_ffmpeg.get_ffmpeg_exe()
+    command = [program, "-v", "error", "-i", str(film), *_SHOWN, "-f", "gif", "-"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        raise RunError(f"{film} cannot be read: {done.stderr.decode(errors='replace')}")
+    picture = done.stdout
+    width, height = (int.from_bytes(picture[at : at + 2], "little") for at in (6, 8))
+    return picture, height, width

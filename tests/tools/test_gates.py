@@ -24,9 +24,8 @@ from srl.run.metrics import MetricsWriter, read_metrics
 from tools.gates import runs, table
 from tools.gates.__main__ import main
 from tools.gates.gates import _parser, gate_runs
-from tools.gates.results import Results, judged, make_row, markdown, row_line
+from tools.gates.results import Results, judged, make_row, markdown, row_line, summary
 from tools.gates.runs import GateRun, code_version, settings_of
-from tools.gates.summary import summary
 from tools.gates.table import GATES, Gate, gates_named
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

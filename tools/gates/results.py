@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from srl.config.experiment import load_experiment
 from srl.core.console.number_text import number_text
@@ -15,7 +17,6 @@ from srl.core.errors import UserError
 from srl.record.files import expect_place, parse_json, write_output
 from tools.gates import table as gates_table
 from tools.gates.runs import UNKNOWN, GateRun, code_version, settings_of
-from tools.gates.summary import summary
 from tools.gates.table import Gate
 
 _HEADER = """# Returns of the algorithms
@@ -37,10 +38,40 @@ no record of it, and were measured on seeds on which some settings were chosen: 
 optimistic ([other seeds](../developing/gates.md#other-seeds)).
 
 """
+_RESAMPLES = 10_000
 _COLUMNS = (
     *("gate", "env steps", "seeds", "return", "end", "IQM (95 %)", "threshold", "lowest"),
     *("threshold", "published", "min a run", "code", ""),
 )
+
+
+class Summary(NamedTuple):
+    """The returns of runs that differ in nothing but the seed."""
+
+    mean: float
+    iqm: float
+    """The interquartile mean: the mean without the lowest and the highest quarter."""
+    low: float
+    """The ends of the 95 % bootstrap interval of the interquartile mean; NaN for a single run."""
+    high: float
+
+
+def summary(returns: list[float]) -> Summary:
+    """Summarises at least one return, as Agarwal et al. (2021, arXiv:2108.13264) recommend."""
+    from scipy import stats
+
+    values = np.array(returns)
+    low = high = np.nan
+    if len(values) > 1:
+        found = stats.bootstrap(
+            (values,),
+            lambda x, axis: stats.trim_mean(x, 0.25, axis),
+            n_resamples=_RESAMPLES,
+            method="percentile",
+            rng=0,
+        )
+        low, high = found.confidence_interval
+    return Summary(values.mean(), stats.trim_mean(values, 0.25), low, high)
 
 
 def make_row(gate: Gate, runs: list[GateRun]) -> dict[str, Any]:
