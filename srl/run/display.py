@@ -200,7 +200,7 @@ class Display:
         return "  ".join(filter(None, parts))
 
     def _numbers(self, report: Mapping[str, Any]) -> str:
-        fps, length = _number(report.get("fps")), _number(report.get("episode_length"))
+        fps, length = number_text(report.get("fps")), number_text(report.get("episode_length"))
         lesson = f"lesson {report['lesson']}  " if "lesson" in report else ""
         return f"fps {fps}  {lesson}return {_returns(report)}  length {length}{_ratings(report)}"
 
@@ -286,8 +286,8 @@ def _returns(report: Mapping[str, Any]) -> str:
     prefix = "episode_return/"
     parts = {k.removeprefix(prefix): v for k, v in report.items() if k.startswith(prefix)}
     if not parts:
-        return _number(report.get("episode_return"))
-    return ", ".join(f"{name} {_number(value)}" for name, value in parts.items())
+        return number_text(report.get("episode_return"))
+    return ", ".join(f"{name} {number_text(value)}" for name, value in parts.items())
 
 
 def _ratings(report: Mapping[str, Any]) -> str:
@@ -310,12 +310,8 @@ def _statistics(report: Mapping[str, Any]) -> str:
     """The first few statistics of the environment's episodes, is_success before others."""
     names = [name for name in report if name.startswith("env/")]
     names.sort(key=lambda name: name != _SUCCESS)
-    shown = [f"{n.removeprefix('env/')} {_number(report[n])}" for n in names[:_MOST_STATISTICS]]
+    shown = [f"{n.removeprefix('env/')} {number_text(report[n])}" for n in names[:_MOST_STATISTICS]]
     return ", ".join(shown)
-
-
-def _number(value: Any) -> str:
-    return "-" if value is None else number_text(value)  # None: no episode has ended
 
 
 def _duration(seconds: float) -> str:

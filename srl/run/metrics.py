@@ -127,5 +127,14 @@ def plain(value: Any) -> Any:
     return value
 
 
+def number(value: Any) -> float:
+    """A metric as a number; NaN of any other value, and of one that no float64 can hold."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        return float(value) if good else math.nan
+    except OverflowError:
+        return math.nan
+
+
 def _failure(path: Path, error: OSError) -> Unwritable:
     return Unwritable(f"cannot write metrics to {path}: {error.strerror or error}")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from srl.core.errors import RunError
-from srl.run.metrics import MetricsWriter, read_metrics
+from srl.run.metrics import MetricsWriter, number, read_metrics
 
 
 def report(step, **values):
@@ -111,3 +111,9 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(RunError, match=r"cannot write metrics to .*metrics.jsonl: Is a directory"):
         MetricsWriter(tmp_path)
+
+
+@pytest.mark.parametrize("value", [None, "high", True, 10**400, math.nan])
+def test_a_value_that_is_no_number_counts_as_nan(value):
+    assert math.isnan(number(value))
+    assert number(3) == 3.0

@@ -158,16 +158,12 @@ def row_line(row: dict[str, Any]) -> str:
         return f"{row['name']}: OUT OF DATE ({', '.join(row['changed'])})"
     verdict = "passed" if row["passed"] else "BELOW THRESHOLD"
     end, lasting = (
-        f"{_number(row[value])} of {_number(row[threshold])}"
+        f"{number_text(row[value])} of {number_text(row[threshold])}"
         for value, threshold in (("mean", "threshold"), ("lasting", "lasting_threshold"))
     )
     here, commits = code_version(), row["commits"]
     other = "" if commits == [here] else f"; by code {', '.join(commits)}, here is {here}"
     return f"{row['name']}: {verdict}, end {end}, lowest {lasting}{other}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else number_text(value)
 
 
 class Results:
@@ -242,11 +238,11 @@ def _cells(row: dict[str, Any], newest: list[str] | None) -> tuple[Any, ...]:
         f"{row['env_steps']:,}",
         _seeds(row["seeds"]),
         "evaluated" if row.get("evaluated") else "in training",
-        _number(row["mean"]),
-        f"{_number(row['iqm'])} ({_number(row['low'])} to {_number(row['high'])})",
-        _number(row["threshold"]),
-        _number(row.get("lasting")),
-        _number(row.get("lasting_threshold")),
+        number_text(row["mean"]),
+        f"{number_text(row['iqm'])} ({number_text(row['low'])} to {number_text(row['high'])})",
+        number_text(row["threshold"]),
+        number_text(row.get("lasting")),
+        number_text(row.get("lasting_threshold")),
         row["published"],
         f"{row['seconds'] / 60:.1f}",
         ", ".join(row.get("commits", [UNKNOWN])),

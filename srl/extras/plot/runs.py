@@ -15,7 +15,7 @@ from srl.core.config_values import flat_values
 from srl.core.console.number_text import number_text
 from srl.core.errors import UserError
 from srl.record.run_record import RunFolder, read_config
-from srl.run.metrics import read_metrics
+from srl.run.metrics import number, read_metrics
 from srl.tracking.benchmark_keys import benchmark_keys
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Run:
 
     def values(self, key: str) -> np.ndarray:
         """A metric, float64 [reports]; NaN where it is missing or no number."""
-        return np.array([_number(report.get(key)) for report in self.reports])
+        return np.array([number(report.get(key)) for report in self.reports])
 
     def hours(self) -> np.ndarray:
         """Hours of training at each report, float64 [reports].
@@ -224,11 +224,3 @@ def _warn_of_copies(runs: Sequence[Run]) -> None:
                 run.path,
                 run.seed,
             )
-
-
-def _number(value: Any) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    try:
-        return float(value) if good else np.nan
-    except OverflowError:  # a whole number that no float64 can hold
-        return np.nan

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -19,6 +17,7 @@ from srl.extras.sweep.space import settings_text, short_names
 from srl.extras.sweep.sweep import Sweep
 from srl.extras.sweep.trials import STEPS, Objective, Trial
 from srl.record.files import short_path
+from srl.run.metrics import plain
 
 _PAUSE_SECONDS = 1.0  # between two drawings of the table
 _GOING, _BEST = 20, 5  # rows of the table while the sweep goes on
@@ -140,15 +139,11 @@ def json_of(trial: Trial, sweep: Sweep) -> str:
         "state": state_of(trial),
         "settings": trial.settings,
         "objective": sweep.objective.key,
-        "value": _plain(trial.value(sweep.objective)),
-        "values": [_plain(value) for value in values],
+        "value": plain(trial.value(sweep.objective)),
+        "values": [plain(value) for value in values],
         "progress": round(trial.progress(), 4),
         "reason": trial.failure,
         "runs": [short_path(run.path) for run in trial.runs],
         "command": trial.command(),
     }
     return json.dumps(row)
-
-
-def _plain(value: float) -> Any:
-    return value if math.isfinite(value) else None

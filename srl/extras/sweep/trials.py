@@ -14,6 +14,7 @@ import numpy as np
 from srl.core.errors import UserError
 from srl.extras.sweep.space import Settings
 from srl.run.managed_run import ManagedRun
+from srl.run.metrics import number
 from srl.run.status import read_reason
 
 STEPS = 20
@@ -30,10 +31,7 @@ class Objective:
 
     def value(self, report: Mapping[str, Any]) -> float:
         """The metric in a report; NaN where there is none."""
-        value = report.get(self.key)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        return math.nan
+        return number(report.get(self.key))
 
     def last(self, reports: Sequence[Mapping[str, Any]]) -> float:
         """The last value that is reported; NaN if none is."""
