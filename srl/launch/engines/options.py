@@ -7,12 +7,13 @@ from typing import Any
 from srl.core.console.arguments import Arguments
 from srl.core.errors import UserError
 
-_ENGINES_OWN = ("partition", "account", "constraint", "time", "sbatch", "ray_address")
+OF_SBATCH = ("partition", "account", "constraint", "time")
+"""The options of sbatch that `srl run` takes by their own names."""
 
 
 def refuse_engine_options(options: Any) -> None:
     """Raises UserError for an option that only a cluster has, in a run on this machine."""
-    for name in _ENGINES_OWN:
+    for name in (*OF_SBATCH, "sbatch", "ray_address", "ray_resource"):
         if getattr(options, name):
             raise UserError(f"--{name.replace('_', '-')} is for a cluster: give --on, too")
 
@@ -21,7 +22,7 @@ def add_engine(parser: Arguments) -> None:
     """Adds `--on`, and the options of the engines that it names."""
     add, engines = parser.add_argument, ("local", "slurm", "ray")
     add("--on", choices=engines, default="local", help="this machine, or a cluster")
-    for name in ("partition", "account", "constraint", "time"):
+    for name in OF_SBATCH:
         add(f"--{name}", metavar="...", help="as for Slurm's sbatch")
     more = "more for sbatch; repeatable"
     add("--sbatch", action="append", default=[], metavar="OPTION", help=more)

@@ -19,12 +19,11 @@ from pathlib import Path
 from srl.core.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part, Submission, names_file
 from srl.launch.engines.needs import MIB
+from srl.launch.engines.options import OF_SBATCH
 from srl.launch.engines.slurm_room import Room, names_memory, refuse_too_much, room_of
 from srl.run.status import OUTCOME_FILE
 from srl.system.child_process import program_command
 
-OPTIONS = ("partition", "account", "constraint", "time")
-"""The options of sbatch that `srl run` takes by their own names."""
 _NOT_OURS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # would make an array of each job, or wait for it
 _SECONDS = 60  # that a command of Slurm's may take
 # A process that was killed is started again; any other end is an answer. USR1, of `srl stop` and at
@@ -234,7 +233,7 @@ def _options(job: Part, run: Submission, room: Room | None) -> list[str]:
         *(["--exclusive"] if job.apart else []),
         *_memory(job, run, room),
         *shape,
-        *(f"--{name}={value}" for name in OPTIONS if (value := getattr(run.options, name))),
+        *(f"--{name}={value}" for name in OF_SBATCH if (value := getattr(run.options, name))),
         *run.options.sbatch,
     ]
 

@@ -15,6 +15,7 @@ from srl.core.errors import UserError
 from srl.launch.engines import slurm
 from srl.launch.engines.engine import names_file, parts_of, read_names, write_names
 from srl.launch.engines.needs import MIB, fitted, needs_of
+from srl.launch.engines.options import OF_SBATCH
 from srl.launch.engines.slurm_room import names_memory, refuse_long_array, room_of
 from srl.record.files import write_output
 from srl.run.managed_run import ManagedRun
@@ -111,7 +112,7 @@ class SlurmArray:
         gpus = sum(part.hosts * part.gpus for part in parts)
         memory = math.ceil(sum(part.hosts * part.memory for part in parts) / MIB)
         shared = not (room and not room.memory) and not names_memory(self._options)
-        given = {name: getattr(self._options, name) for name in slurm.OPTIONS}
+        given = {name: getattr(self._options, name) for name in OF_SBATCH}
         return [
             f"--job-name=srl-sweep-{experiment.name}",
             f"--array=0-{len(runs) - 1}%{self._parallel}",
