@@ -196,7 +196,7 @@ def _made(values: Any, directory: Path | None, import_module: Import) -> Experim
 def _completed(
     experiment: Experiment, directory: Path | None, fixed: Mapping[str, Any]
 ) -> Resolved:
-    """The experiment, once it is validated, with the copies of its policies, `fixed` of a run."""
+    """The validated experiment; a run that has begun goes on with the same `fixed` policies."""
     experiment.validate()
     experiment = pinned(experiment, fixed or experiment.sources)
     return Resolved(experiment, "", (), None, directory or Path.cwd())

@@ -21,7 +21,7 @@ def log_as(name: str) -> None:
 
 
 def lower_priority(nice: int) -> None:
-    """Lets other processes come first, also those of other sessions; up to 19, see nice(2)."""
+    """Lets other processes come first, also those of other sessions; `nice` is up to 19."""
     with suppress(OSError):  # a run may have a real-time policy, which would be inherited
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.nice(nice)
