@@ -193,7 +193,13 @@ def _compile(resolved: Resolved, flags: Sequence[str]) -> int:
     from srl.config.overrides import without
     from srl.launch.local import train
     from srl.launch.start import begin
+    from srl.system.compilation import cache_environment
 
+    if not cache_environment():
+        raise UserError(
+            "--compile: compiled programs cannot be kept for the next start; let "
+            "SRL_COMPILATION_CACHE be a folder that can be written, or leave it out"
+        )
     kept = without(resolved.overrides, "--env-steps", "--updates", "--pause-at")
     brief = [*kept, "--updates", "1", "--trackers", "none"]
     if resolved.experiment.evaluation is not None:

@@ -145,6 +145,8 @@ def _unknown(value: Experiment, flag: str, known: list[str]) -> str:
     else:
         if parts := [option.flag for option in _options(whole, tuple(names))]:
             return f"{flag} alone sets nothing; give a part of it, such as {parts[0]}"
+    if names[0] == "plan" and value.plan == "auto":
+        return f"{flag} with --plan auto, which chooses such numbers itself; give one of the two"
     others = [other for other in PLANS if name in PLANS[other]().fragments]
     if isinstance(whole, Plan) and others:
         there = f"the plan {whole.name} has {', '.join(whole.fragments)}"

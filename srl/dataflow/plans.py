@@ -215,8 +215,8 @@ def usual(experiment: Experiment, cores: int | None, *, accelerated: bool) -> Pl
 def turns_text(plan: Plan, max_staleness: int | None) -> str:
     """Describes if a plan's environments step while it learns, and why."""
     if len(plan.fragments) == 1:
-        useless = "" if max_staleness == 0 else ", so max_staleness has no effect"
-        return f"steps and learns in turns{useless}"
+        useless = ", so max_staleness has no effect (--plan threads or inline steps meanwhile)"
+        return f"steps and learns in turns{'' if max_staleness == 0 else useless}"
     if max_staleness == 0:
         return "steps and learns in turns, as max_staleness is 0"
     age = "of any age" if max_staleness is None else f"up to {max_staleness} updates old"

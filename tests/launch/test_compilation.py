@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from srl.api.cli import main
+
 PROGRAM = """
 import logging
 from srl.system.compilation import keep_compiled_programs
@@ -73,3 +75,9 @@ def test_a_dry_run_that_compiles_leaves_a_run_nothing_to_compile(tmp_path):
     assert not (tmp_path / "runs").exists()
     srl("--env-steps", "24", "--seed", "5")
     assert programs(tmp_path / "cache") == compiled
+
+
+def test_a_dry_run_that_compiles_needs_a_place_for_what_it_compiles(monkeypatch, capsys):
+    monkeypatch.setenv("SRL_COMPILATION_CACHE", "0")
+    assert main(["run", "native:CartPole-v1", "--dry-run", "--compile"]) == 2
+    assert "SRL_COMPILATION_CACHE be a folder that can be written" in capsys.readouterr().err

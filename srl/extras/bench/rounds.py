@@ -52,6 +52,8 @@ def in_turns(
 ) -> Rates:
     """Runs each side for `seconds` in all; a round before the first warms up.
 
+    Of a measurement that Ctrl-C ends, the whole rounds count.
+
     Args:
         sides: Each runs for about the seconds that it is given, and gives its rate.
         seconds: For each side.
@@ -59,13 +61,20 @@ def in_turns(
         title: Names what is measured, in the progress that is shown.
     """
     rates: Rates = {name: [] for name in sides}
-    with Stages() as stages:
-        for count in range(rounds + 1):
-            for name, side in sides.items():
-                stages.show("measuring", f"{title}{name}, round {count} of {rounds}")
-                rate = side(seconds / (rounds + 1))
-                if count:
-                    rates[name].append(rate)
+    try:
+        with Stages() as stages:
+            for count in range(rounds + 1):
+                for name, side in sides.items():
+                    stages.show("measuring", f"{title}{name}, round {count} of {rounds}")
+                    rate = side(seconds / (rounds + 1))
+                    if count:
+                        rates[name].append(rate)
+    except KeyboardInterrupt:
+        whole = min(map(len, rates.values()))
+        if not whole:
+            raise
+        sys.stderr.write(f"interrupted: {whole} of {rounds} rounds count\n")
+        return {name: measured[:whole] for name, measured in rates.items()}
     return rates
 
 

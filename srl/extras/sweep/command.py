@@ -19,7 +19,14 @@ from srl.core.errors import UserError
 from srl.extras.sweep.folder import locked, open_study
 from srl.extras.sweep.population import PopulationSearch, expect_exploitable
 from srl.extras.sweep.show import Progress, json_of, print_table, ranked, state_of
-from srl.extras.sweep.space import Range, Searched, searched_setting, settings_text, split_searched
+from srl.extras.sweep.space import (
+    Listed,
+    Range,
+    Searched,
+    searched_setting,
+    settings_text,
+    split_searched,
+)
 from srl.extras.sweep.study_search import PRUNERS, StudySearch
 from srl.extras.sweep.sweep import Search, Sweep, combinations
 from srl.extras.sweep.trainers.here import Here
@@ -140,7 +147,8 @@ def _check(
     if str(options.objective).startswith("eval/") and (evaluation := experiment.evaluation):
         metric = options.objective.removeprefix("eval/")
         expect_fit(replace(experiment, evaluation=replace(evaluation, metric=metric)))
-    if experiment.plan == "auto":
+    plans = [each.values for each in searched if each.flag == "--plan" and isinstance(each, Listed)]
+    if "auto" in (experiment.plan, *itertools.chain(*plans)):
         raise UserError("--plan auto would be measured for each trial; name a plan")
     if options.on == "local":
         refuse_engine_options(options)

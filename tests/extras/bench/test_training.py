@@ -66,6 +66,22 @@ def test_a_table_has_a_line_for_each_size(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_an_interrupted_measurement_keeps_its_whole_rounds(capfd):
+    calls = []
+
+    def side(seconds):
+        calls.append(seconds)
+        if len(calls) == 8:  # in the third round that counts
+            raise KeyboardInterrupt
+        return float(len(calls))
+
+    assert in_turns({"a": side, "b": side}, 1.0, 5) == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
+    assert "interrupted: 2 of 5 rounds count" in capfd.readouterr().err
+    calls[:] = [0.0] * 5
+    with pytest.raises(KeyboardInterrupt):
+        in_turns({"a": side, "b": side}, 1.0, 5)
+
+
 def test_sides_run_in_turns_after_a_round_that_does_not_count():
     order = []
     sides = {name: lambda seconds, name=name: order.append(name) or seconds for name in "ab"}

@@ -172,3 +172,8 @@ def test_runs_at_a_time_share_cores_and_gpus():
     variables = gpu_variables(["a"], 2)
     assert [each["CUDA_VISIBLE_DEVICES"] for each in variables] == ["a", "a"]
     assert sum(float(each["XLA_PYTHON_CLIENT_MEM_FRACTION"]) for each in variables) <= 0.9
+
+
+def test_a_sweep_over_plans_measures_none_of_them(tmp_path, capsys):
+    assert sweep(tmp_path / "s", "--plan", "fused,auto") == 2
+    assert "--plan auto would be measured for each trial" in capsys.readouterr().err
