@@ -179,7 +179,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("gymnasium", "mujoco", "zmq") or name == "srl._core":
+        if name.partition(".")[0] in ("mujoco", "zmq") or name == "srl._core":
             raise ImportError(f"{name} is not here")
 
 sys.meta_path.insert(0, Absent())
@@ -191,7 +191,7 @@ print(agent.act(np.linspace(-1, 1, 3))[0].item())
 """
 
 
-def test_an_agent_needs_no_environment_and_not_gymnasium(runs):
+def test_an_agent_needs_no_environment(runs):
     run = runs("pendulum frames")
     command = [sys.executable, "-c", _ALONE, str(run)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -305,7 +305,6 @@ def test_the_plan_stands_in_the_values_of_a_run():
         ),
         ("--algorithm.network 64", "give a part of it, such as --algorithm.network.memory"),
         ("--plan auto --plan.actors.replicas 4", "which chooses such numbers itself"),
-        ("--plan inline --plan.actors.batch 4", "no environment steps as it gets ready; leave it"),
         ("--plan central --plan.policies.replicas 4", "take --plan decoupled or serving"),
         ("--team-reward sum", "--team-reward is no option; give team_reward in an experiment file"),
         ("--checkpoint-minutes -2", "checkpoint_minutes is -2.0; expected"),

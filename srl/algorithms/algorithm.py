@@ -154,12 +154,6 @@ class Algorithm(Settings):
                 f"network.shared=True: {type(self).__name__} has no policy and value that could "
                 "share layers; leave it out, or take PPO, APPO or IMPALA"
             )
-        for setting in ("value_widths", "value_activation"):
-            if getattr(self.network, setting, "") and not self.values_see_more:
-                raise UserError(
-                    f"network.{setting}: {type(self).__name__} has no network of values beside the "
-                    f"one that acts; give {setting.removeprefix('value_')}"
-                )
 
     def expect_fit(self, graph: Graph) -> None:
         """Raises PlanError where a loop asks for what the algorithm's functions do not have."""

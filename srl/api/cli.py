@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import faulthandler
-import gc
 import importlib
 import json
 import math
@@ -74,7 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = exit_code(lambda: _run_command(words))
     if argv is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        gc.freeze()  # as in `end_quickly`
     return code
 
 
@@ -149,6 +147,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("-h", "--help", action="store_true", help="with a target: its options too")
     target = argv.pop(0) if argv and not argv[0].startswith("-") else None
     options, overrides = parser.parse_known_args(argv)
+    from srl.config.effects import expect_effect
     from srl.config.experiment import load_experiment
     from srl.core.config_values import config_values
 
@@ -163,6 +162,7 @@ def run(argv: list[str]) -> int:
     if options.compile and not (options.dry_run and here):
         raise UserError("--compile goes with --dry-run, on this machine")
     resolved = load_experiment(target, overrides, flags=parser.flags, here=here)
+    expect_effect(resolved.experiment)
     if options.on != "local":
         from srl.launch.submit import run_elsewhere
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from srl.core.backends import backend_of
-from srl.core.errors import PlanError, UserError, expect, expect_number
-from srl.dataflow.plan import Plan, num_groups, steps_as_ready
+from srl.core.errors import PlanError, UserError, expect
+from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.rules import check
 from srl.pools.mixture import mixture_of
 
@@ -49,7 +49,6 @@ def expect_plan(experiment: Experiment) -> None:
             "the loop calls run.teach, and past versions of policies get no advice; leave out "
             "self_play or that call"
         )
-    _expect_batch_fits(experiment, plan)
     _expect_whole_periods(experiment, plan)
     _expect_lessons_reach(experiment, plan)
     if plan.fragment("step").compiled and not backend_of(experiment.env_id).compiled:
@@ -61,20 +60,6 @@ def expect_plan(experiment: Experiment) -> None:
             f"program, and those in JAX; {experiment.env_id or experiment.env!r} is not native: "
             f"{cure}"
         )
-
-
-def _expect_batch_fits(experiment: Experiment, plan: Plan) -> None:
-    """Raises PlanError for a batch of actors that no step takes, or that they never fill."""
-    actors, where = plan.fragment("step"), f"plan.{plan.home('step')}.batch"
-    if not actors.batch:
-        return
-    if not steps_as_ready(plan, experiment):
-        raise PlanError(
-            f"{where} is {actors.batch}, and no environment steps as it gets ready; leave it out, "
-            "or give max_staleness above 0 and a worker for each environment (docs/tuning.md)"
-        )
-    each = experiment.num_envs // actors.replicas
-    expect_number(where, actors.batch, 1, each)
 
 
 def _expect_whole_periods(experiment: Experiment, plan: Plan) -> None:

@@ -1,28 +1,18 @@
 """Gymnasium's spaces as trees, and what the spaces at their leaves have in common.
 
-Without Gymnasium, as where a trained policy only acts, the spaces are `srl.core.plain_spaces`.
-
 Only this module takes a Dict or Tuple apart: elsewhere `space_tree` gives a tree whose leaves are
 the spaces of single arrays, for `map_tree` and the other functions of `srl.core.tree`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from gymnasium import Space, spaces
 
 from srl.core.tree import map_tree
 from srl.core.types import Tree
-
-if TYPE_CHECKING:
-    from gymnasium import Space, spaces
-else:
-    try:
-        from gymnasium import Space, spaces
-    except ImportError:
-        from srl.core import plain_spaces as spaces
-        from srl.core.plain_spaces import Space
 
 
 def space_tree(space: Space) -> Tree:

@@ -24,8 +24,8 @@ from srl.system.supervised import Child
 SECONDS = 1.5
 """The time for which each plan is measured, once it is warm."""
 _AS_FAST = 0.97
-"""The part of the highest speed from which on a plan counts as fast: the first, with the fewest
-processes, is taken."""
+"""The part of the highest speed from which on a plan counts as fast; of these, one with the fewest
+processes is taken."""
 _REPORTS_A_SECOND = 4.0
 _POLL_SECONDS = 0.1
 _MOST_UPDATES = 1_000_000  # so that no budget ends before the measuring does
@@ -67,15 +67,17 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
                 found.append((measured.fps, name, candidate))
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
-    fps, chosen, fastest = found[fastest_of([fps for fps, _, _ in found])]
+    least = _AS_FAST * max(fps for fps, _, _ in found)
+    fast = [each for each in found if each[0] >= least]
+    fps, chosen, fastest = min(fast, key=lambda each: (workers_of(each[2]), -each[0]))
     say(f"chosen: {chosen}, {fps:,.0f} env steps/s; the run's config.json keeps it")
     return fastest
 
 
-def fastest_of(speeds: Sequence[float]) -> int:
-    """The place of the first speed that is as good as the highest."""
-    least = _AS_FAST * max(speeds)
-    return next(place for place, speed in enumerate(speeds) if speed >= least)
+def workers_of(candidate: Resolved) -> int:
+    """The number of a plan's processes."""
+    plan = candidate.experiment.settled_plan
+    return 1 if plan.one_process else sum(each.replicas for each in plan.fragments.values())
 
 
 def _process_of(candidate: Resolved) -> str:

@@ -6,6 +6,7 @@ It is a separate process, so that its memory, a GPU's too, is free before the ru
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -52,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
         for answer in _answers(run_dirs, float(seconds)):
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
+    gc.freeze()  # as in workers; nobody needs what environments leave open here
     return 0
 
 

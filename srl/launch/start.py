@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from srl.config.effects import expect_effect
 from srl.config.experiment import Experiment, Resolved
 from srl.core.config_values import unreachable
 from srl.core.episodes import evaluated_metrics
@@ -31,6 +32,7 @@ def begin(
         UserError: If the experiment cannot run as it is; no folder is left.
     """
     experiment = resolved.experiment
+    expect_effect(experiment)
     if not resolved.target:
         _expect_reachable(experiment)
     expect_fit(experiment)

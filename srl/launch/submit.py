@@ -105,8 +105,8 @@ def goes_on(folder: RunFolder) -> bool:
     if _engine_of(folder) != "slurm":  # or the names of the jobs are not written yet
         return True
     try:
-        name, number = next(iter(_given(folder).names.items()))  # the controller's comes first
-        return bool(slurm.states({name: number}))
+        names = _given(folder).names
+        return not names or bool(slurm.states(dict([next(iter(names.items()))])))  # the controller
     except UserError:
         return True
 

@@ -80,9 +80,4 @@ class AutoNetwork(Network):
             )
         kind = replace(kind, **given)
         common = {item.name: getattr(self, item.name) for item in fields(Network)}
-        for name in common:
-            if getattr(self.mlp, name) != getattr(MLP(), name):
-                raise UserError(
-                    f"network.mlp.{name} belongs to the whole network: give network.{name}"
-                )
         return replace(kind, **common)

@@ -159,6 +159,7 @@ class Display:
         """Moves the bar, a few times a second; shows updates until there is a report."""
         self.updates = counts.updates
         self.stage(Stage.STEPPING)
+        self._show_if_due()
         if self._progress is not None and now >= self._next_refresh:
             self._next_refresh = now + _REFRESH_SECONDS
             task = self._progress.task_ids[0]
@@ -185,14 +186,17 @@ class Display:
         numbers = "  ".join(filter(None, [self._numbers(report), _statistics(report)]))
         how = f"{numbers}{left}  {report.get('bottleneck', '')}"
         self._newest = f"{self._unit} {done:,}/{total:,} ({share}%)  {how}".rstrip()
+        self._show_if_due()
+
+    def _show_if_due(self) -> None:
         if time.monotonic() >= self._next_line:
             self._show_newest()
 
     def _show_newest(self) -> None:
-        if self._newest:
+        newest, self._newest = self._newest, ""  # before it is shown: another thread may show it
+        if newest:
             self._next_line = time.monotonic() + _LINE_SECONDS
-            self._console.print(self._newest, markup=False)
-            self._newest = ""
+            self._console.print(newest, markup=False)
 
     def summary(self, report: Mapping[str, Any]) -> str:
         """The most important values of a report, in a line."""

@@ -44,11 +44,9 @@ from srl.record.run_record import (
     srl_version,
 )
 from srl.record.trust import CHANGED, OPTION, is_changed, is_own, outside, signed
-from srl.run.evaluation import target_reached
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
 from srl.run.prior import copy_prior
 from srl.system.search_path import add_folder
-from srl.tracking.benchmark_keys import benchmark_keys
 
 logger = logging.getLogger(__name__)
 
@@ -300,6 +298,8 @@ def extend_run(
     Raises:
         UserError: When so much is done already, or another process trains the run.
     """
+    from srl.run.evaluation import target_reached  # loads the trainer, which acting does without
+
     name, budget = ("env_steps", env_steps) if updates is None else ("updates", updates)
     if env_steps is not None and updates is not None:
         raise UserError("give --env-steps or --updates, not both")
@@ -384,6 +384,8 @@ def record(folder: RunFolder, resolved: Resolved) -> None:
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
+    from srl.tracking.benchmark_keys import benchmark_keys  # knows environments, as acting does not
+
     values = config_values(resolved.experiment)
     config = {
         "schema": SCHEMA,

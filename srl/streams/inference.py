@@ -137,6 +137,7 @@ class RemoteActing:
         self._remote = not handshake.fds
         parts = _parts(Layout.from_json(text_of(handshake), STATE_BYTES), self._gives)
         self._buffers = SharedBuffers(parts, handshake.fds)
+        self._buffers.close()  # descriptors of own memory, too: nobody takes them between hosts
         self.start = receive_start(connection, handshake, InferenceMessage.RESTORE, self._alive)
         """The start of the group."""
         self._checked = False  # whether the buffers were compared with a timestep

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import faulthandler
-import gc
 import importlib
 import json
 import os
@@ -91,7 +89,6 @@ def begin() -> None:
     parent, dump, nice = json.loads(settings)
     keep_output()
     quiet_xla()
-    end_quickly()
     if parent:
         die_with(parent)
     if dump >= 0:
@@ -101,14 +98,6 @@ def begin() -> None:
 
         lower_priority(nice)
     sys.exit(importlib.import_module(module).main(arguments))
-
-
-def end_quickly() -> None:
-    """Spares the process its last garbage collections, 0.3 s with JAX; to be called at its start.
-
-    Functions that run at the end run in reverse order, so others find what they know.
-    """
-    atexit.register(gc.freeze)
 
 
 def die_with(parent: int) -> None:

@@ -207,11 +207,6 @@ class Control:
             return self._start
 
     @property
-    def talks(self) -> bool:
-        """True until `close` has sent the last message."""
-        return self._thread.is_alive()
-
-    @property
     def peers(self) -> dict[str, list[dict[str, str]]]:
         """The other workers' addresses as they were last sent, as in `Start`; empty before."""
         start = self._start

@@ -111,10 +111,14 @@ def test_plans_that_one_process_can_measure_are_neighbours():
     assert len([name for name, _ in itertools.groupby(names)]) == len(set(names)) == 3
 
 
-def test_of_plans_as_fast_as_the_fastest_the_first_is_chosen():
-    assert auto.fastest_of([100.0, 90.0, 101.0]) == 0
-    assert auto.fastest_of([90.0, 100.0, 101.0]) == 1
-    assert auto.fastest_of([90.0, 80.0, 101.0]) == 2
+def test_plans_are_as_large_as_the_number_of_their_processes():
+    resolved = load_experiment("native:CartPole-v1", ["--plan", "auto"])
+    sizes: dict[str, int] = {}
+    for arguments, candidate in auto.candidates(resolved):  # one actor comes first
+        sizes.setdefault(arguments[1], auto.workers_of(candidate))
+    assert sizes["fused"] == sizes["replicated"] == 1
+    assert sizes["inline"] == sizes["central"] == 2
+    assert sizes["decoupled"] == 3
 
 
 def test_each_run_of_a_process_has_a_result_or_a_reason(tmp_path):

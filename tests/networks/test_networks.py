@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from srl.algorithms import DQN
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 from srl.networks import CNN, MLP, AutoNetwork, EntityAttention, SimBa
@@ -458,11 +457,6 @@ def test_layers_have_the_widths_that_are_given():
         MLP(value_activation="relu", shared=True).build(VECTOR, 3)
     with pytest.raises(UserError, match=r"network.widths is of a perceptron, .* CNN"):
         AutoNetwork(widths=(8,)).build(IMAGE, 3)
-    with pytest.raises(UserError, match=r"network.mlp.memory belongs .*: give network.memory"):
-        AutoNetwork(MLP(memory=8)).build(VECTOR, 3)
-    for network in (MLP(value_widths=(8,)), AutoNetwork(value_widths=(8,))):
-        with pytest.raises(UserError, match=r"network.value_widths: DQN has no .*; give widths"):
-            DQN(network=network).validate()
 
 
 @pytest.mark.parametrize(

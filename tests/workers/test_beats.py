@@ -1,5 +1,6 @@
 """A worker's messages: its beats while it compiles, and its questions to hooks."""
 
+import threading
 import time
 
 import pytest
@@ -68,4 +69,4 @@ def test_a_connection_closes_with_its_last_message_however_long_the_next_beat_ta
             control = Control(spec)
             control.send(ControlMessage.STOPPED, {})
             control.close()
-            assert not control.talks
+            assert not any(thread.name == "control" for thread in threading.enumerate())

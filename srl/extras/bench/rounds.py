@@ -17,6 +17,14 @@ Rates = dict[str, list[float]]
 """A number for each round, by what was measured."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """The end of a measurement by Ctrl-C."""
+
+    def __init__(self, rates: Rates) -> None:
+        """Takes what the whole rounds gave; no numbers if there was none."""
+        self.rates = rates
+
+
 def training_arguments(
     command: str, target: str | None, seconds: float, epilog: str, **settings: Any
 ) -> Arguments:
@@ -52,7 +60,8 @@ def in_turns(
 ) -> Rates:
     """Runs each side for `seconds` in all; a round before the first warms up.
 
-    Of a measurement that Ctrl-C ends, the whole rounds count.
+    Raises:
+        Interrupted: At Ctrl-C.
 
     Args:
         sides: Each runs for about the seconds that it is given, and gives its rate.
@@ -71,10 +80,7 @@ def in_turns(
                         rates[name].append(rate)
     except KeyboardInterrupt:
         whole = min(map(len, rates.values()))
-        if not whole:
-            raise
-        sys.stderr.write(f"interrupted: {whole} of {rounds} rounds count\n")
-        return {name: measured[:whole] for name, measured in rates.items()}
+        raise Interrupted({name: measured[:whole] for name, measured in rates.items()}) from None
     return rates
 
 

@@ -19,6 +19,7 @@ from srl.config.experiment import Experiment, load_experiment
 from srl.core.errors import RunError
 from srl.extras.bench.alone import loop_alone
 from srl.extras.bench.rounds import (
+    Interrupted,
     Rates,
     comparison,
     in_turns,
@@ -61,10 +62,16 @@ def main(argv: list[str]) -> int:
         experiment = load_experiment(options.target, chosen, flags=options.flags).experiment
         name = name or experiment.settled_plan.name
         sides[name], experiments[name] = PlanSide(options.target, chosen), experiment
-    rates = _measure(experiments, sides, options.seconds, options.rounds)
-    for name, experiment in experiments.items():
+    stopped = None
+    try:
+        rates = _measure(experiments, sides, options.seconds, options.rounds)
+    except Interrupted as error:
+        stopped, rates = error, error.rates
+    for name, experiment in experiments.items() if rates[_ALONE] else ():
         line = _line(options.target, name, experiment, rates[name], rates[_ALONE])
         show(line, _text(line), options.json)
+    if stopped is not None:
+        raise stopped
     return 0
 
 

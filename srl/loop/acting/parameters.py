@@ -133,7 +133,7 @@ class Received:
 
         Returns:
             A descriptor that is readable when it may have come; to be looked at again then, and
-            twice a second.
+            ten times a second.
 
         Raises:
             Refused: If no version as new as that had been published when it was asked for.
