@@ -145,6 +145,13 @@ def test_a_group_whose_worker_died_asks_another_at_once_and_takes_its_memory_alo
     acting.close()
 
 
+def test_a_group_keeps_no_descriptors_of_its_buffers(workers):
+    workers.start(0)
+    acting = group(workers)
+    assert set(acting._buffers.fds) == {-1}  # closed; the memory stays mapped
+    acting.close()
+
+
 def test_it_goes_back_when_its_worker_is_there_again_but_not_within_an_unroll(workers):
     workers.start(1)
     acting = group(workers)
