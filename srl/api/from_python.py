@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from srl.config.effects import expect_effect
 from srl.config.experiment import Experiment, Resolved, load_experiment, resolved_value
 from srl.core.errors import RunError, UserError, explained
 from srl.dataflow.plan import Plan
@@ -86,6 +87,7 @@ def train(
     resolved.experiment.validate()
     say = _silent if quiet else print_line
     if not resume:
+        expect_effect(resolved.experiment)
         folder, resolved = begin(resolved, None if run_dir is None else Path(run_dir), say)
         return _train(folder, resolved, resume=False, quiet=quiet)
     if folder is None:

@@ -115,6 +115,12 @@ class Plan(Settings):
         return tuple(node for node in nodes if self.home(node) == name)
 
     @property
+    def processes(self) -> int:
+        """Processes that train: one, or one for each replica of each fragment."""
+        replicas = sum(fragment.replicas for fragment in self.fragments.values())
+        return 1 if self.one_process else replicas
+
+    @property
     def is_one_program(self) -> bool:
         """True if the whole loop is one compiled program."""
         first, *others = self.fragments.values()

@@ -13,7 +13,6 @@ from pathlib import Path
 from srl.config.experiment import Resolved, with_overrides
 from srl.config.overrides import without
 from srl.core.errors import PlanError, UserError
-from srl.launch.local import in_processes
 from srl.launch.measure import Measured
 from srl.record.run_record import RunFolder
 from srl.run.folder import create_run, record
@@ -68,16 +67,15 @@ def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
     if not found:
         raise UserError(f"no plan could be measured: {reason}")
     least = _AS_FAST * max(fps for fps, _, _ in found)
-    fast = [each for each in found if each[0] >= least]
-    fps, chosen, fastest = min(fast, key=lambda each: (workers_of(each[2]), -each[0]))
+    fast = (each for each in found if each[0] >= least)
+    fps, chosen, fastest = min(fast, key=_rank)
     say(f"chosen: {chosen}, {fps:,.0f} env steps/s; the run's config.json keeps it")
     return fastest
 
 
-def workers_of(candidate: Resolved) -> int:
-    """The number of a plan's processes."""
-    plan = candidate.experiment.settled_plan
-    return 1 if plan.one_process else sum(each.replicas for each in plan.fragments.values())
+def _rank(measured: tuple[float, str, Resolved]) -> tuple[int, float]:
+    fps, _, candidate = measured
+    return candidate.experiment.settled_plan.processes, -fps
 
 
 def _process_of(candidate: Resolved) -> str:
@@ -87,7 +85,7 @@ def _process_of(candidate: Resolved) -> str:
     keeps a GPU's memory.
     """
     plan = candidate.experiment.settled_plan
-    if in_processes(plan):
+    if plan.processes > 1:
         return "of controllers"
     return plan.name if jax_gpus() or len(plan.fragments) > 1 else "of single programs"
 

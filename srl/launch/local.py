@@ -9,7 +9,6 @@ from typing import Any
 
 from srl.config.experiment import Experiment
 from srl.core.errors import UserError
-from srl.dataflow.plan import Plan
 from srl.dataflow.plans import idle_gpu
 from srl.evaluation.background import processes_beside
 from srl.launch.processes import train_in_processes
@@ -74,7 +73,7 @@ def train(
             it was shown.
     """
     plan = experiment.settled_plan
-    if trainer is None and in_processes(plan):
+    if trainer is None and plan.processes > 1:
         return train_in_processes(
             experiment, folder, resume=resume, quiet=quiet, on_failure=on_failure
         )
@@ -171,12 +170,6 @@ def _after_a_crash(experiment: Experiment) -> str:
     if experiment.workers:
         return ""
     return f"if the environment is at fault: `--workers N` steps environments {again}"
-
-
-def in_processes(plan: Plan) -> bool:
-    """Tells if a plan's workers are separate processes; a single one needs none."""
-    workers = sum(fragment.replicas for fragment in plan.fragments.values())
-    return workers > 1 and not plan.one_process
 
 
 class _TerminalShow:

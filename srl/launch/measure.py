@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from srl.config.experiment import Experiment
 from srl.core.errors import RunError, UserError
 from srl.launch.controller import Controller
-from srl.launch.local import in_processes
 from srl.loop.make_training import make_training
 from srl.record.run_record import RunFolder
 from srl.run.folder import open_run
@@ -82,7 +81,7 @@ def measure(experiment: Experiment, folder: RunFolder, seconds: float) -> Measur
         RunError: If it fails, or two updates take more than a minute.
     """
     watch = _Measurement(seconds)
-    if in_processes(experiment.settled_plan):
+    if experiment.settled_plan.processes > 1:
         _train_in_processes(experiment, folder, watch)
     else:
         _train_here(experiment, folder, watch)

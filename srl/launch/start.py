@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from srl.config.effects import expect_effect
 from srl.config.experiment import Experiment, Resolved
 from srl.core.config_values import unreachable
 from srl.core.episodes import evaluated_metrics
 from srl.core.errors import UserError
 from srl.launch.auto import settled
-from srl.launch.local import in_processes
 from srl.loop.policy_set import PolicySet, assign
 from srl.pools.make import expect_environment
 from srl.record.run_record import RunFolder
@@ -32,7 +30,6 @@ def begin(
         UserError: If the experiment cannot run as it is; no folder is left.
     """
     experiment = resolved.experiment
-    expect_effect(experiment)
     if not resolved.target:
         _expect_reachable(experiment)
     expect_fit(experiment)
@@ -50,7 +47,7 @@ def expect_fit(experiment: Experiment) -> None:
     One written in Python that this process steps itself is made, and looked at, when the run
     begins, before anything is compiled. That of evaluation with other options is made here.
     """
-    steps_here = experiment.plan != "auto" and not in_processes(experiment.settled_plan)
+    steps_here = experiment.plan != "auto" and experiment.settled_plan.processes == 1
     limits = experiment.workers, experiment.step_timeout, experiment.action_repeat
     probe = bool(experiment.workers) or not steps_here
     specs = expect_environment(experiment.env, *limits, probe=probe)
@@ -70,7 +67,7 @@ def _expect_reachable(experiment: Experiment) -> None:
     other = 'take a plan of one process, such as plan="threads"'
     if experiment.plan == "auto":
         use = "the plan auto is measured"
-    elif in_processes(experiment.settled_plan):
+    elif experiment.settled_plan.processes > 1:
         use = f"the plan {experiment.settled_plan.name} has workers"
     elif experiment.self_play is not None:
         use, other = "self-play rates versions", "leave out self_play"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from srl.launch.engines.engine import (
 )
 from srl.launch.engines.needs import needs_of
 from srl.launch.follow import Jobs, follow
-from srl.launch.local import in_processes
 from srl.record.run_record import RunFolder, find_run, read_config
 from srl.run.folder import create_run
 from srl.run.follow_here import Say, follow_here, stop_here
@@ -105,8 +105,8 @@ def goes_on(folder: RunFolder) -> bool:
     if _engine_of(folder) != "slurm":  # or the names of the jobs are not written yet
         return True
     try:
-        names = _given(folder).names
-        return not names or bool(slurm.states(dict([next(iter(names.items()))])))  # the controller
+        controller = dict(itertools.islice(_given(folder).names.items(), 1))  # its job comes first
+        return not controller or bool(slurm.states(controller))
     except UserError:
         return True
 
@@ -165,7 +165,7 @@ def _submission(resolved: Resolved, folder: RunFolder, options: Any, say: Say) -
     if experiment.plan == "auto":
         raise UserError("--plan auto measures this machine; name a plan for a cluster")
     plan = experiment.settled_plan
-    if not in_processes(plan):
+    if plan.processes == 1:
         raise UserError(
             f"the plan {plan.name} runs in one process: start `srl run` itself as a job, or choose "
             "another plan, such as --plan decoupled"

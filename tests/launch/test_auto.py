@@ -115,7 +115,7 @@ def test_plans_are_as_large_as_the_number_of_their_processes():
     resolved = load_experiment("native:CartPole-v1", ["--plan", "auto"])
     sizes: dict[str, int] = {}
     for arguments, candidate in auto.candidates(resolved):  # one actor comes first
-        sizes.setdefault(arguments[1], auto.workers_of(candidate))
+        sizes.setdefault(arguments[1], candidate.experiment.settled_plan.processes)
     assert sizes["fused"] == sizes["replicated"] == 1
     assert sizes["inline"] == sizes["central"] == 2
     assert sizes["decoupled"] == 3

@@ -60,14 +60,14 @@ def in_turns(
 ) -> Rates:
     """Runs each side for `seconds` in all; a round before the first warms up.
 
-    Raises:
-        Interrupted: At Ctrl-C.
-
     Args:
         sides: Each runs for about the seconds that it is given, and gives its rate.
         seconds: For each side.
         rounds: How many.
         title: Names what is measured, in the progress that is shown.
+
+    Raises:
+        Interrupted: At Ctrl-C.
     """
     rates: Rates = {name: [] for name in sides}
     try:

@@ -62,16 +62,18 @@ def main(argv: list[str]) -> int:
         experiment = load_experiment(options.target, chosen, flags=options.flags).experiment
         name = name or experiment.settled_plan.name
         sides[name], experiments[name] = PlanSide(options.target, chosen), experiment
-    stopped = None
+
+    def show_all(rates: Rates) -> None:
+        for name, experiment in experiments.items():
+            line = _line(options.target, name, experiment, rates[name], rates[_ALONE])
+            show(line, _text(line), options.json)
+
     try:
-        rates = _measure(experiments, sides, options.seconds, options.rounds)
-    except Interrupted as error:
-        stopped, rates = error, error.rates
-    for name, experiment in experiments.items() if rates[_ALONE] else ():
-        line = _line(options.target, name, experiment, rates[name], rates[_ALONE])
-        show(line, _text(line), options.json)
-    if stopped is not None:
-        raise stopped
+        show_all(_measure(experiments, sides, options.seconds, options.rounds))
+    except Interrupted as stopped:
+        if stopped.rates[_ALONE]:
+            show_all(stopped.rates)
+        raise
     return 0
 
 

@@ -155,7 +155,7 @@ class FunctionalPool(Pool):
         """The timestep as NumPy has it, in the row if there is one, there only of `ids`."""
         if into is None:
             return map_tree(np.array, timestep)
-        copy_rows(map_tree(np.asarray, timestep), into.timestep, ids, len(self.specs.agents))
+        copy_rows(timestep, into.timestep, ids, len(self.specs.agents))
         return into.timestep
 
 

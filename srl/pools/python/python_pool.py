@@ -301,12 +301,17 @@ def slots_of(envs: np.ndarray, agents: int) -> np.ndarray:
 
 
 def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray | None, agents: int) -> None:
-    """Copies the rows of some environments, all by default, each of so many agents."""
-    places_of = (..., ...) if envs is None else (envs, slots_of(envs, agents))
+    """Copies the rows of some environments, or of all, each of so many agents.
+
+    The source may have JAX's arrays.
+    """
+    if envs is None:
+        return copy_tree(source, target)
+    slots = slots_of(envs, agents)
     for name, from_, to in zip(Timestep._fields, source, target, strict=True):
-        places = places_of[name not in _BY_ENVIRONMENT]
+        places = envs if name in _BY_ENVIRONMENT else slots
         for a, b in zip(leaves_of(from_), leaves_of(to), strict=True):
-            b[places] = a[places]
+            b[places] = np.asarray(a)[places]
 
 
 def rows_of(timestep: Timestep, envs: np.ndarray, agents: int) -> Timestep:
