@@ -89,14 +89,14 @@ def test_all_of_a_pass_has_the_value_of_its_begin_and_a_change_ends_the_schedule
         learner = Learner(experiment, pool.specs)
     assert learner.policy_set.instances["policy"].config.anneal is False
     learner.progress.updates = 5
-    assert learner.settings["learning_rate"] == pytest.approx(0.5e-2)
+    assert learner.settings.now["learning_rate"] == pytest.approx(0.5e-2)
     assert learner.setting_operands["clip"] == np.float32(0.25)
-    assert learner.changed_settings == {}
-    assert learner.moving_settings.keys() == {"learning_rate", "clip"}
-    learner.change({"clip": 0.1})
+    assert learner.settings.changed == {}
+    assert learner.settings.moving.keys() == {"learning_rate", "clip"}
+    learner.settings.change({"clip": 0.1})
     learner.progress.updates = 20  # beyond the end
-    assert learner.settings["learning_rate"] == 0
-    assert learner.changed_settings == {"clip": 0.1}
+    assert learner.settings.now["learning_rate"] == 0
+    assert learner.settings.changed == {"clip": 0.1}
     assert learner.setting_operands["clip"] == np.float32(0.1)
 
 

@@ -19,7 +19,8 @@ from srl.dataflow.graph import Unrolled
 from srl.dataflow.loop import Interact
 from srl.loop.binding import batch_specs, run_key, unroll_of
 from srl.loop.devices import program_device
-from srl.loop.learning.learner import Learner, Settings
+from srl.loop.learning.adjustable import Settings
+from srl.loop.learning.learner import Learner
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Calls, changed
 from srl.loop.seeds import environment_seed
@@ -110,8 +111,8 @@ class CompiledLoop(LocalEnvironments):
         self.reset("environments")
         empty = map_tree(lambda f: np.zeros(f.shape, f.dtype), self._array_specs[0])
         example = learner.unroll(empty)
-        learner.expect_room(example)
-        learner.forget(example)
+        learner.replays.expect_room(example)
+        learner.replays.forget(example)
         run = jax.jit(self._run)  # so that it is traced once
         *_, metrics = jax.eval_shape(run, *self._operands()[:-1])
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), metrics)
@@ -150,7 +151,7 @@ class CompiledLoop(LocalEnvironments):
 
     def _operands(self) -> tuple[Any, ...]:
         learner = self._learner
-        learned = learner.replays, self._environments.now, learner.states
+        learned = learner.replays.buffers, self._environments.now, learner.states
         # The key is an operand, so that runs of other seeds find the same compiled program.
         given = learner.past, self._version, self._key, learner.setting_operands
         return *learned, *given, learner.progress.losses
@@ -186,7 +187,8 @@ class CompiledLoop(LocalEnvironments):
         self._follow_lesson()
         with self._environments.errors():
             done = self._program(*self._operands())
-            learner.replays, self._environments.now, learner.states, self._version, *given = done
+            learner.replays.buffers, self._environments.now, learner.states, *rest = done
+            self._version, *given = rest
             timesteps, policies, losses = given
             followed = jax.device_get(timesteps)
         progress = learner.progress

@@ -76,8 +76,8 @@ class Training:
         self.learner = learner = Learner(
             experiment, specs, environments.worker, slots, policy_set=policy_set
         )
-        learner.neighbours = self.neighbours
-        learner.prior_folder = None if self.folder is None else RunFolder(self.folder).prior
+        learner.replays.neighbours = self.neighbours
+        learner.replays.prior_folder = None if self.folder is None else RunFolder(self.folder).prior
         learner.add_opponents(self.folder, writes=environments.replica == 0)
         batches = environments.prepare(learner, lambda: self.alive())
         self._projection = self._compile(batches)
@@ -122,7 +122,7 @@ class Training:
 
     def report(self) -> dict[str, Any]:
         """Gives a line of metrics: since the last report, or over the last 100 episodes."""
-        changed = {f"settings/{name}": x for name, x in self.learner.moving_settings.items()}
+        changed = {f"settings/{name}": x for name, x in self.learner.settings.moving.items()}
         return {**self.learner.progress.report(), **changed, **self.environments.report()}
 
     def state(self) -> Tree:
@@ -168,8 +168,9 @@ class Training:
         Raises:
             Unwritable: If one of the replicas cannot write.
         """
-        saved = self.learner.save_replays(folder, lambda: self.alive())
-        if self.learner.progress.replicas == 1 or not self.learner.replay_bytes:
+        learner = self.learner
+        saved = learner.replays.save(folder, learner.progress.updates, lambda: self.alive())
+        if learner.progress.replicas == 1 or not learner.replays.nbytes:
             return Saved.whole([saved])
         return Saved.whole([Saved.from_bytes(part) for part in gathered(saved.to_bytes())])
 
@@ -180,7 +181,8 @@ class Training:
             folder: Of the files.
             files: What the checkpoint lists.
         """
-        self.learner.restore_replays(folder, files, lambda: self.alive())
+        updates = self.learner.progress.updates
+        self.learner.replays.restore(folder, files, updates, lambda: self.alive())
 
     def _expect_equal_versions(self) -> None:
         """Raises RunError if one replica could not read the checkpoint that another one has."""

@@ -124,7 +124,7 @@ class Run:
             self._trackers = Trackers(experiment.trackers, experiment.tracking)
         trainer.start()
         state = trainer.state()  # of several replicas, by all together
-        size = trainer.learner.replay_bytes if experiment.algorithm.saves_replay else 0
+        size = trainer.learner.replays.nbytes if experiment.algorithm.saves_replay else 0
         if self._kept and (warning := self.checkpoints.expect_room(state, size)):
             self.show.say(warning)
         if not (resume and self._restore()):
@@ -174,8 +174,8 @@ class Run:
         learner = trainer.learner
         tree, damaged = checkpoints.restore_newest(trainer.state(), lambda: trainer.alive())
         trainer.restore(tree)
-        version, replays = self.progress.updates, learner.replay_bytes > 0
-        learner.change(_settings_of(checkpoints.metadata(version), learner.settings))
+        version, replays = self.progress.updates, learner.replays.nbytes > 0
+        learner.settings.change(_settings_of(checkpoints.metadata(version), learner.settings.now))
         files = checkpoints.replay_files(version) if replays else {}
         if files:
             trainer.restore_replays(checkpoints.replay_folder, files)
@@ -303,10 +303,10 @@ class Run:
             (kind, {name: plain(value) for name, value in metrics.items()})
             for kind, metrics in (happened if self._failure is None else ())
         ]
-        answer = self._hooks.ask(events, self.trainer.learner.settings)
+        answer = self._hooks.ask(events, self.trainer.learner.settings.now)
         self.stopped = self.stopped or answer.stop
         if answer.settings:
-            self.trainer.learner.change(answer.settings)
+            self.trainer.learner.settings.change(answer.settings)
 
     def _track_histograms(self) -> None:
         trainer, reports = self.trainer, self.experiment.tracking.histograms
@@ -389,7 +389,7 @@ class Run:
             self.show.say("the last checkpoint holds no replay, which could not be written")
         self.progress.check()  # or it would push out checkpoints that are good
         metadata = {**self.progress.counts, "time": time.time()}
-        if changed := self.trainer.learner.changed_settings:
+        if changed := self.trainer.learner.settings.changed:
             metadata[CHANGED_SETTINGS] = changed
         with self._writing():
             version = int(self.progress.updates)

@@ -112,7 +112,7 @@ def test_what_an_algorithm_calls_adjustable_can_be_traced(kind):
     experiment = replace(CARTPOLE, env=env, algorithm=algorithm)
     with make_pool(env, 8) as pool:
         learner = Learner(experiment, pool.specs)
-    assert learner.settings.keys() >= {"learning_rate"}
+    assert learner.settings.now.keys() >= {"learning_rate"}
 
     def learn(settings):
         policy_set, n = learner.policy_set.adjusted(settings), experiment.algorithm.unroll_length
@@ -150,11 +150,11 @@ def test_a_change_acts_at_the_next_update_and_compiles_nothing(make):
     trainer.start()
     try:
         trainer.update()
-        trainer.learner.change({"learning_rate": 0.0})
+        trainer.learner.settings.change({"learning_rate": 0.0})
         before = jax.device_get(trainer.learner.states["policy"].params)
         trainer.update()
         assert_same(before, trainer.learner.states["policy"].params)
-        trainer.learner.change({"learning_rate": 1e-3})
+        trainer.learner.settings.change({"learning_rate": 1e-3})
         trainer.update()
         after = jax.tree.leaves(trainer.learner.states["policy"].params)
         assert not np.array_equal(jax.tree.leaves(before)[0], after[0])

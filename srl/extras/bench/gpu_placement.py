@@ -91,12 +91,12 @@ def check_learner(algorithm: Algorithm, expected: set[Any]) -> None:
     learner.learn(batch())
     for _ in range(3):
         given = batch()
-        changed = learner.states, learner.replays
+        changed = learner.states, learner.replays.buffers
         kept, old = addresses(changed), arrays(changed)
         with jax.transfer_guard("disallow"):  # all but explicit ones
             learner.learn(given)
         expect(all(x.is_deleted() for x in old), "an update takes over states and replays")
-        changed = learner.states, learner.replays
+        changed = learner.states, learner.replays.buffers
         expect(addresses(changed) == kept, "donated arrays keep their addresses")
         expect(devices((changed, learner.progress.losses)) == expected, "the state stays there")
         first = min(expected, key=lambda device: device.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from srl.config.experiment import load_experiment
 from srl.core.console.arguments import Arguments, listed, number, one_of
 from srl.core.errors import UserError
 from srl.core.spaces import limits
@@ -25,7 +27,7 @@ from srl.extras.bench.rounds import (
     neighbouring_ratios,
     show,
 )
-from srl.pools.config import environment_options
+from srl.pools.config import EnvConfig, environment_options
 from srl.system.search_path import add_folder
 
 _NOTES = """
@@ -126,7 +128,7 @@ def main(argv: list[str]) -> int:
     """`srl bench pool --env IDS ... [--json]`."""
     parser = Arguments("bench pool", epilog=_NOTES)
     add = parser.add_argument
-    envs = "such as native:CartPole-v1,native:Ant-v5"
+    envs = "such as native:CartPole-v1,native:Ant-v5; or experiments' files"
     add("--env", type=listed(str), required=True, metavar="IDS", help=envs)
     backend, stepping = one_of(*BACKENDS), "what steps them; default: the id's prefix, or serial"
     add("--backend", type=backend, metavar="NAME", help=stepping)
@@ -154,8 +156,9 @@ def main(argv: list[str]) -> int:
 
 def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case, str | None]]:
     """Backend, case and peer of each row."""
-    for env, size, threads, vs in itertools.product(
-        options.env, options.num_envs, options.threads, options.vs
+    named = [_id_and_options(env) for env in options.env]
+    for (env, own_options), size, threads, vs in itertools.product(
+        named, options.num_envs, options.threads, options.vs
     ):
         prefix, bare = split_env(env)
         backend = options.backend or ("processes" if options.workers else prefix)
@@ -166,8 +169,20 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case
         if not 1 <= batch_size <= num_envs:
             raise UserError(f"batches of {batch_size} from {num_envs} environments; expected less")
         sizes = num_envs, batch_size, threads, options.workers, tuple(options.cores)
-        case = Case(bare, *sizes, env_options, options.policy == "sticky")
+        case = Case(bare, *sizes, own_options | env_options, options.policy == "sticky")
         yield backend, case, vs
+
+
+def _id_and_options(env: str) -> tuple[str, dict[str, Any]]:
+    """An environment's id, and the options that it has in the file of an experiment."""
+    if not re.fullmatch(r".+\.py(:\w+)?", env):
+        return env, {}
+    given = load_experiment(env).experiment.env
+    if isinstance(given, EnvConfig):
+        return given.pool_id, given.options()
+    if isinstance(given, str):
+        return given, {}
+    raise UserError(f"--env {env}: its environment is a function; name it by an id")
 
 
 def _size(text: str) -> tuple[int, int]:

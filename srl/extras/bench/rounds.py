@@ -70,11 +70,15 @@ def in_turns(
         Interrupted: At Ctrl-C.
     """
     rates: Rates = {name: [] for name in sides}
+    begin, left = time.monotonic(), ""
     try:
         with Stages() as stages:
             for count in range(rounds + 1):
+                if count:
+                    seconds_left = (time.monotonic() - begin) / count * (rounds + 1 - count)
+                    left = f", about {seconds_left:.0f} s left"
                 for name, side in sides.items():
-                    stages.show("measuring", f"{title}{name}, round {count} of {rounds}")
+                    stages.show("measuring", f"{title}{name}, round {count} of {rounds}{left}")
                     rate = side(seconds / (rounds + 1))
                     if count:
                         rates[name].append(rate)

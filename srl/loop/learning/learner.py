@@ -5,32 +5,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from srl.algorithms.replay import Replay
 from srl.config.experiment import Experiment
 from srl.config.fixed import Fixed
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.schedule import Schedule
 from srl.core.tree import map_tree
-from srl.core.types import Array, Metrics, Policy, Specs, Tree, Unroll
+from srl.core.types import Metrics, Policy, Specs, Tree, Unroll
 from srl.loop.binding import bind_policy_set, unroll_of
 from srl.loop.devices import local_devices, several_devices
+from srl.loop.learning.adjustable import Adjustable, Settings
 from srl.loop.learning.beginning import begun_from
 from srl.loop.learning.curriculum import Curriculum
 from srl.loop.learning.histograms import histograms_of, histograms_of_actions
-from srl.loop.learning.prior import load_prior, priors_of, with_prior, without_prior
 from srl.loop.learning.progress import Progress
-from srl.loop.learning.replay_files import ReplayFiles, Saved, expect_room, tree_bytes
+from srl.loop.learning.replay_files import tree_bytes
+from srl.loop.learning.replays import Replays
 from srl.loop.learning.replicas import Sharded, first_copy
 from srl.loop.policy_set import PolicySet
 from srl.loop.projection import Gathered
-from srl.record.block_files import Files
 from srl.streams.batch import Batch
 from srl.streams.batch import expect_room as expect_batches
 from srl.tracking.tracker import Histogram
@@ -38,10 +35,6 @@ from srl.tracking.tracker import Histogram
 logger = logging.getLogger(__name__)
 
 _INIT = 0  # salt that the run's random key is folded with for parameters
-
-
-Settings = dict[str, Array]
-"""Values of adjustable settings, as operands: float32 []."""
 
 
 class Learner:
@@ -70,11 +63,7 @@ class Learner:
         """`learn` over several devices, in this process or with other replicas; None for one."""
         self.states = policy_set.init(jax.random.fold_in(root, _INIT))
         """All that learning changes, by policy; each update donates them to the next ones."""
-        algorithm = experiment.algorithm
-        self._settings = {name: getattr(algorithm, name) for name in algorithm.adjustable}
-        self._placed_settings: tuple[dict[str, float], Settings] | None = None
-        self.replays: Any = {}
-        """Replay buffers of the local slots, by policy; made by `compile`."""
+        self.settings = Adjustable(experiment, self.progress)
         self.policies: Mapping[str, Any] = policy_set.acting(self._present())
         """The acting policies of version `progress.version`, in arrays that never change."""
         self.parameters = {
@@ -89,15 +78,9 @@ class Learner:
         self._slots = np.asarray(
             slots or range(experiment.num_envs * len(specs.agents)), dtype=np.int32
         )
+        self.replays = Replays(policy_set, self._slots)
         self.meanwhile: Callable[[Callable[[], bool]], None] = lambda learned: None
         """Called while the device computes, with a function that gives whether it is done."""
-        self.neighbours = 1
-        """Learners that share the memory of this host, itself among them."""
-        self.prior_folder: Path | None = None
-        """The folder of the prior data, if replays begin with any."""
-        self._loaded: dict[str, Replay] | None = None  # prior data that no replay holds yet
-        self._replay_files = [ReplayFiles()]  # of each device here
-        self._example: Unroll | None = None  # of the slots here
         self._traced = jax.jit(self._adjusted_learn)  # so that it is traced once
         # Losses are not donated: a report and a checkpoint read them, and they are a few numbers.
         self._learn: Callable[..., Any] = jax.jit(self._learn_and_count, donate_argnums=(0, 1))
@@ -110,30 +93,29 @@ class Learner:
             batches: Of a pass; those of one length compile once.
         """
         example = self.unroll(batches[0])
-        replays = self.expect_room(example)
+        replays = self.replays.expect_room(example)
         operands = self.states, replays, example, self.setting_operands
         *_, losses = jax.eval_shape(self._traced, *operands)
         if several_devices() and self._divisible(batches):
             self._spread(Sharded(self._learn_and_count, example, replays))
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), losses)
         self.progress.begin_losses(self.placed(zeros))
-        self.forget(example)
+        self.replays.forget(example)
         for batch in {len(batch.log_prob): batch for batch in batches}.values():
             _, *others = self._operands(self.prepared(batch))
             states = self.placed(self._host_states())  # a copy: it is donated
             if self.sharded is not None:
                 self.sharded.compile(states, *others)
-            _, self.replays, *_ = jax.block_until_ready(self._learn(states, *others))
-        self.forget(example)
+            _, self.replays.buffers, *_ = jax.block_until_ready(self._learn(states, *others))
+        self.replays.forget(example)
 
     def _spread(self, sharded: Sharded) -> None:
         """Learns on several devices from now on: the states go there, and stay there."""
         states = self._host_states()
         self._learn = self.sharded = sharded
-        self.states, self._placed_settings = self.placed(states), None
-        first, parts = jax.process_index() * jax.local_device_count(), jax.device_count()
-        own = range(first, first + jax.local_device_count())
-        self._replay_files = [ReplayFiles(part, parts) for part in own]
+        self.states = self.placed(states)
+        self.settings.place_again()
+        self.replays.spread(sharded)
 
     def _host_states(self) -> Any:
         return jax.tree.map(np.array, self.states)
@@ -150,7 +132,7 @@ class Learner:
 
     def _with_settings(self, policies: Mapping[str, Policy]) -> dict[str, Policy]:
         """Policies with the settings that acting needs as they are in the present pass."""
-        settings = self.settings
+        settings = self.settings.now
 
         def present(policy: Policy) -> Policy:
             own = {name: jnp.float32(settings[name]) for name in policy.settings}
@@ -160,26 +142,13 @@ class Learner:
 
     def _operands(self, unroll: Unroll) -> tuple[Any, ...]:
         """Gives the operands of learning, all of them on the learner's devices."""
-        return self.states, self.replays, unroll, self.progress.losses, self.setting_operands
-
-    def expect_room(self, example: Unroll) -> Any:
-        """Gives the shapes of the replays.
-
-        Args:
-            example: An unroll of the slots here.
-
-        Raises:
-            UserError: If memory would not hold them.
-        """
-        if self._loaded is None:
-            unrolls = jax.eval_shape(self.policy_set.unrolls_of, example)
-            numbers = partial(self.policy_set.numbers_of, slots=self._slots)
-            of_policies = self.policy_set.instances, unrolls, numbers
-            self._loaded = load_prior(self.prior_folder, *of_policies)
-        empty = jax.eval_shape(self.policy_set.empty_replays, example)
-        shapes = with_prior(empty, self._loaded)
-        expect_room(shapes, self.neighbours)
-        return shapes
+        return (
+            self.states,
+            self.replays.buffers,
+            unroll,
+            self.progress.losses,
+            self.setting_operands,
+        )
 
     def expect_room_of(self, array_specs: Sequence[Batch]) -> None:
         """Raises UserError if memory would not hold a pass' unrolls and what is learned from.
@@ -194,41 +163,10 @@ class Learner:
         # One number repeated, which takes no memory.
         view = map_tree(lambda f: np.broadcast_to(np.zeros((), f.dtype), f.shape), longest)
         example = self.unroll(view)
-        self.expect_room(example)
+        self.replays.expect_room(example)
         prepared = jax.eval_shape(self.policy_set.prepared, self.states, example)
         batches = [batch for _, batch in prepared.values()]
         expect_batches(array_specs, tree_bytes(batches))
-
-    def forget(self, example: Unroll) -> None:
-        """Makes the replays empty.
-
-        Args:
-            example: An unroll of the slots here.
-        """
-        make, self._example = self.policy_set.empty_replays, example
-        priors = self._priors()
-        self.replays = {}  # before there are others
-        if self.sharded is None:
-            self.replays = with_prior(make(example), priors[0])
-        else:
-            parts = self.sharded.empty_replays(make, example)
-            self.replays = self.sharded.joined(list(map(with_prior, parts, priors)))
-
-    def _priors(self) -> list[dict[str, Replay]]:
-        """The prior data on each device here: those of the present replays, or as loaded."""
-        if self.replays or not self._loaded:
-            return [priors_of(part) for part in self._parts()]
-        loaded, self._loaded = self._loaded, {}
-        devices = [None] if self.sharded is None else local_devices()
-
-        def part(k: int, x: np.ndarray) -> np.ndarray:
-            each = x.shape[2] // len(devices)
-            return x[:, :, k * each : (k + 1) * each]
-
-        return [
-            jax.device_put(jax.tree.map(partial(part, k), loaded), device, may_alias=False)
-            for k, device in enumerate(devices)
-        ]
 
     def _divisible(self, batches: Sequence[Batch]) -> bool:
         """Tells if the batches' environments can be divided among this process' devices.
@@ -302,7 +240,7 @@ class Learner:
         before = time.perf_counter()
         batch.unroll = batch.unroll or self.prepared(batch.batch)
         called = self._learn(*self._operands(batch.unroll))
-        self.states, self.replays, policies, losses = called
+        self.states, self.replays.buffers, policies, losses = called
         if not batch.learned:
             self.progress.count_batch(batch)
         if self.experiment.tracking.histograms:
@@ -349,47 +287,9 @@ class Learner:
         return None if opponents is None else opponents.playing
 
     @property
-    def settings(self) -> dict[str, float]:
-        """The algorithm's adjustable settings in the present pass of the loop."""
-        learns = self.experiment.graph.learns
-        begun = self.progress.updates // learns * learns  # for all of a pass, under every plan
-        progress = min(begun / self.experiment.expected_updates, 1.0)
-        return {
-            name: x.value(progress) if isinstance(x, Schedule) else float(x)
-            for name, x in self._settings.items()
-        }
-
-    def change(self, settings: Mapping[str, float]) -> None:
-        """Gives adjustable settings other values from the next update on; schedules end there."""
-        self._settings = {**self._settings, **settings}
-
-    @property
-    def changed_settings(self) -> dict[str, float]:
-        """The adjustable settings that were changed from what the experiment has."""
-        first = self.experiment.algorithm
-        return {name: x for name, x in self._settings.items() if x != getattr(first, name)}
-
-    @property
-    def moving_settings(self) -> dict[str, float]:
-        """The last update's values of settings that were changed, or follow a schedule."""
-        used = self.settings if self._placed_settings is None else self._placed_settings[0]
-        fixed = {name for name, x in self._settings.items() if not isinstance(x, Schedule)}
-        names = self.settings.keys() - fixed | self.changed_settings.keys()
-        return {name: x for name, x in used.items() if name in names}
-
-    @property
     def setting_operands(self) -> Settings:
-        """The settings as operands of all that is compiled, so that a change compiles nothing.
-
-        So is the number of updates in the run. They are on the learner's devices, to which only a
-        change takes others.
-        """
-        settings = self.settings
-        if self._placed_settings is None or self._placed_settings[0] != settings:
-            given = {**settings, "updates": self.experiment.expected_updates}
-            values = {name: np.float32(value) for name, value in given.items()}
-            self._placed_settings = settings, self.placed(values)
-        return self._placed_settings[1]
+        """The settings as operands, on the learner's devices; see `Adjustable.operands`."""
+        return self.settings.operands(self.placed)
 
     def state(self) -> dict[str, Tree]:
         """Gives what `restore` needs."""
@@ -397,45 +297,6 @@ class Learner:
         opponents = self.progress.opponents
         past = {} if opponents is None else opponents.state()
         return {"learners": learners, **self.progress.state(), **past}
-
-    def _parts(self) -> list[Any]:
-        """The replays of each device here."""
-        return [self.replays] if self.sharded is None else self.sharded.parted(self.replays)
-
-    @property
-    def replay_bytes(self) -> int:
-        """The size of the replays of all learners."""
-        return sum(x.nbytes for x in jax.tree.leaves(without_prior(self.replays)))
-
-    def save_replays(self, folder: Path, alive: Callable[[], None]) -> Saved:
-        """Writes what is new in the replays here.
-
-        Args:
-            folder: For the files.
-            alive: Called now and then.
-        """
-        n = self.progress.updates
-        pairs = zip(self._replay_files, self._parts(), strict=True)
-        parts = [files.save(folder, without_prior(part), n, alive) for files, part in pairs]
-        error = next((part.error for part in parts if part.error), "")
-        return Saved({} if error else Saved.whole(parts), error)
-
-    def restore_replays(self, folder: Path, files: Files, alive: Callable[[], None]) -> None:
-        """Goes on from the replays in files, once the rest is restored.
-
-        Args:
-            folder: Of the files.
-            files: What the checkpoint lists.
-            alive: Called now and then.
-        """
-        assert self._example is not None, "compile() comes first"
-        self.forget(self._example)
-        n, pairs = self.progress.updates, zip(self._replay_files, self._parts(), strict=True)
-        parts = [
-            with_prior(own.load(folder, files, without_prior(part), n, alive), priors_of(part))
-            for own, part in pairs
-        ]
-        self.replays = parts[0] if self.sharded is None else self.sharded.joined(parts)
 
     def _take(self, learners: Mapping[str, Mapping[str, Tree]]) -> None:
         """Takes parts of states, by policy."""

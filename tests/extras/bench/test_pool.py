@@ -34,6 +34,14 @@ def test_it_prints_one_json_object_with_what_was_measured(capsys):
     assert "ratio" not in line
 
 
+def test_the_file_of_an_experiment_gives_its_environment_with_options(capsys):
+    words = ["--env", "experiments/hide_and_seek.py:shelter", "--num-envs", "2", "--hiders", "2"]
+    (line,) = lines(capsys, *words, "--seconds", "0.05", "--rounds", "1")
+    assert line["config"]["env"] == "HideAndSeek-v1"
+    assert line["config"]["hiders"] == 2
+    assert line["config"]["seekers"] == 1
+
+
 def test_asynchronous_pools_and_gymnasium_are_measured_too(capsys):
     for words in (["--env", "native:CartPole-v1", "--batch-size", "2"], ["--env", "CartPole-v1"]):
         assert main(["bench", "pool", *words, "--num-envs", "4", "--seconds", "0.1"]) == 0

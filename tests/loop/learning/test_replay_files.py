@@ -47,7 +47,7 @@ def resume(trainer, checkpoints):
 
 
 def replays(trainer):
-    return trainer.learner.replays
+    return trainer.learner.replays.buffers
 
 
 def listed(checkpoints):
