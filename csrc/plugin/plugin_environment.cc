@@ -118,6 +118,20 @@ std::vector<std::string> ToVector(const char* const* texts, std::size_t count) {
   return {texts, texts + count};
 }
 
+void DemandUnique(std::vector<std::string> names, const char* kind) {
+  std::sort(names.begin(), names.end());
+  Demand(std::adjacent_find(names.begin(), names.end()) == names.end(), kind,
+         "have one name twice");
+}
+
+bool Holds(DType dtype, double bound) {
+  if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return true;
+  if (dtype == DType::kBool) return bound == 0 || bound == 1;
+  if (dtype == DType::kUint8) return bound >= 0 && bound <= 255;
+  const double most = dtype == DType::kInt32 ? 0x1p31 : 0x1p63;
+  return bound >= -most && bound < most;
+}
+
 Space ToSpace(const SrlSpace& given, const std::string& name) {
   Demand(given.kind >= SRL_BOX && given.kind <= SRL_MULTI_DISCRETE, name, "is no kind of space");
   Demand(given.dtype >= SRL_BOOL && given.dtype <= SRL_FLOAT64, name, "has no dtype");
@@ -139,6 +153,8 @@ Space ToSpace(const SrlSpace& given, const std::string& name) {
            "needs one bound for all elements or one for each");
     for (std::size_t i = 0; i < given.num_bounds; ++i) {
       Demand(space.low[i] <= space.high[i], name, "has a lower bound above the upper one");
+      Demand(Holds(space.dtype, space.low[i]) && Holds(space.dtype, space.high[i]), name,
+             "has a bound that its dtype does not hold");
     }
     return space;
   }
@@ -159,6 +175,8 @@ Specs ToSpecs(const SrlSpecs& table) {
   specs.statistics = ToVector(given.statistics, given.num_statistics);
   specs.max_episode_steps = given.max_episode_steps;
   Demand(!specs.agents.empty(), "specs", "name no agent");
+  DemandUnique(specs.agents, "agents");
+  DemandUnique(specs.statistics, "statistics");
   Demand(specs.max_episode_steps >= 0, "specs", "have a max_episode_steps below 0");
   Demand(given.fields || given.num_fields == 0, "observation", "has a null pointer for its fields");
   for (const SrlField& field : std::span(given.fields, given.num_fields)) {
@@ -169,6 +187,9 @@ Specs ToSpecs(const SrlSpecs& table) {
         {name, ToSpace(field.space, "observation" + (name.empty() ? "" : " '" + name + "'"))});
   }
   Demand(!specs.observation.empty(), "observation", "has no fields");
+  std::vector<std::string> names;
+  for (const auto& field : specs.observation) names.push_back(field.name);
+  DemandUnique(names, "observation's fields");
   specs.action = ToSpace(given.action, "action space");
   return specs;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -74,10 +75,15 @@ Pool::Pool(const std::string& id, const PoolConfig& config, const Options& all_o
       team_([this] { return WorkOnce(StepTimes::kMaxTask); }) {
   const EnvironmentType type = FindType(id);
   Options options = all_options;
-  const int limit = options.Take("max_episode_steps", -1);
+  constexpr int kNone = std::numeric_limits<int>::min();
+  const int limit = options.Take("max_episode_steps", kNone);
   const int action_repeat = options.Take("action_repeat", 1);
   specs_ = type.specs(options);
-  if (limit >= 0) specs_.max_episode_steps = limit;
+  if (limit != kNone && limit < 0) {
+    throw std::invalid_argument("max_episode_steps = " + std::to_string(limit) +
+                                ", expected at least 0, which is no limit");
+  }
+  if (limit != kNone) specs_.max_episode_steps = limit;
   if (action_repeat < 1) {
     throw std::invalid_argument("action_repeat = " + std::to_string(action_repeat) +
                                 ", expected at least 1");

@@ -28,7 +28,7 @@ from srl.pools.exclusive import ExclusivePool, exclusive
 from srl.pools.memory_check import check_memory_by_sample
 from srl.pools.pool import as_actions, checked_seed
 from srl.pools.python.own_options import names_in
-from srl.pools.timestep_arrays import Row, empty_observation
+from srl.pools.timestep_arrays import Row, empty_observation, expect_finite
 from srl.system.cores import cores_to_fill
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
@@ -68,7 +68,7 @@ class EnvpoolPool(ExclusivePool):
         super().__init__(name, num_envs, batch_size)
         options = dict(options)
         metrics = names_in("metrics", options.pop("metrics", ()))
-        self.threads = threads or min(batch_size, cores_to_fill())
+        self.threads = threads = threads or min(batch_size, cores_to_fill())
         self._envpool = import_envpool()
         sizes = {"num_envs": num_envs, "batch_size": batch_size, "num_threads": threads}
         spec = make_spec(self._envpool, name, options, sizes)
@@ -330,7 +330,7 @@ class EnvpoolPool(ExclusivePool):
             env_id=ids,
             lost=np.zeros(len(ids), np.bool_),
         )
-        self._check_finite(timestep)
+        expect_finite(f"envpool:{self.name}", timestep, len(self.specs.agents))
         return timestep
 
     def _ends(self, state: _State, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -374,23 +374,10 @@ class EnvpoolPool(ExclusivePool):
             parts[path] = array
         return nested(parts)
 
-    def _check_finite(self, timestep: Timestep) -> None:
-        for name, leaf in (
-            *(("observation", leaf) for leaf in leaves_of(timestep.observation)),
-            ("reward", timestep.reward),
-        ):
-            if leaf.dtype.kind != "f" or np.count_nonzero(np.isfinite(leaf)) == leaf.size:
-                continue
-            place = int(np.argwhere(~np.isfinite(leaf))[0][0]) // len(self.specs.agents)
-            raise RunError(
-                f"envpool:{self.name}: environment {timestep.env_id[place]} gave {name} that "
-                f"is not finite, at step {timestep.episode_length[place]} of its episode; "
-                "float32, which pools give, holds numbers up to 3.4e38"
-            )
-
 
 def _beyond(integers: np.ndarray, count: Any) -> np.ndarray:
     """Marks those not from 0 to count - 1; a negative one is large as an unsigned number."""
+    integers = integers.astype(integers.dtype.newbyteorder("="), copy=False)
     return integers.view(_UNSIGNED[integers.dtype.itemsize]) >= count
 
 

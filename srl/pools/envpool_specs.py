@@ -29,6 +29,10 @@ _RENDERING = ("from_pixels", "render_mode", "render_width", "render_height", "re
 """Options that EnvPool takes without listing them."""
 
 
+MOST_STEPS = 2**31 - 1
+"""Steps of an episode that EnvPool counts; `max_episode_steps` is below."""
+
+
 def import_envpool() -> Any:
     """EnvPool itself, which the extra `envpool` brings."""
     try:
@@ -74,6 +78,10 @@ def _check_option(name: str, option: str, value: Any, defaults: dict[str, Any]) 
     if default is not None and (wrong_flag or not isinstance(value, fits)):
         kind = type(default).__name__
         raise UserError(f"envpool:{name}: option {option!r} is {value!r}; expected a {kind}")
+    if option == "max_episode_steps" and not 1 <= value < MOST_STEPS:
+        raise UserError(
+            f"envpool:{name}: option {option!r} is {value}; expected from 1 to {MOST_STEPS - 1:,}"
+        )
 
 
 def action_key(name: str, spec: Any) -> tuple[str, int]:

@@ -66,7 +66,13 @@ class LessonPool(Pool):
             )
 
     def enter(self, lesson: int) -> None:
-        """Replaces the environments by another lesson's; `reset` without a seed begins them."""
+        """Replaces the environments by another lesson's; `reset` without a seed begins them.
+
+        Raises:
+            UserError: If there is no such lesson.
+        """
+        if not 0 <= lesson < len(self._makers):
+            raise UserError(f"there is no lesson {lesson + 1}; there are {len(self._makers)}")
         self._pool.close()
         self._pool = self._makers[lesson](self.num_envs)
         self.lesson, self._entered = lesson, True
@@ -85,7 +91,9 @@ class LessonPool(Pool):
 
     def step(self, actions: Tree, into: Row | None = None) -> Timestep:
         """Steps all environments; see the base class."""
-        return self._pool.step(actions, self._own(into))
+        timestep = self._pool.step(actions, self._own(into))
+        self.skew = self._pool.skew
+        return timestep
 
     def async_reset(self, seed: int | None = None) -> None:
         """Starts new episodes in all environments."""
@@ -121,10 +129,6 @@ class LessonPool(Pool):
         if not state:
             return
         lesson, self._seed = _STATE.unpack_from(state)
-        if lesson >= len(self._makers):
-            raise UserError(
-                f"the state is of lesson {lesson + 1}, and there are {len(self._makers)}"
-            )
         if lesson != self.lesson:
             self.enter(lesson)
         self._entered = False
@@ -133,6 +137,7 @@ class LessonPool(Pool):
     def close(self) -> None:
         """Ends the environments."""
         self._pool.close()
+        self.close_failure = self._pool.close_failure
 
     def _own(self, row: Row | None) -> Row | None:
         """The row as the present pool has it, over the same memory."""

@@ -249,6 +249,7 @@ class MixturePool(Pool):
         given = as_actions(actions, self.specs.action, slots)
         for part in self._parts:
             part.pool.step(self._layout.own_action(part, given), part.row)
+        self.skew = sum(part.pool.skew for part in self._parts)
         return self._given(into, None)
 
     def async_reset(self, seed: int | None = None) -> None:
@@ -266,6 +267,8 @@ class MixturePool(Pool):
 
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment."""
+        if not 0 <= env_id < self.num_envs:
+            raise UserError(f"environment {env_id}, expected 0 to {self.num_envs - 1}")
         part = next(part for part in self._parts if env_id in part.envs)
         return part.pool.render(int(np.flatnonzero(part.envs == env_id)[0]))
 
@@ -281,6 +284,8 @@ class MixturePool(Pool):
     def restore(self, state: bytes) -> None:
         """Goes on from a saved state."""
         for part in self._parts if state else ():
+            if len(state) < _LENGTH.size:
+                raise UserError("the state is of a mixture of fewer tasks, or is damaged")
             (length,) = _LENGTH.unpack_from(state)
             own, state = state[_LENGTH.size : _LENGTH.size + length], state[_LENGTH.size + length :]
             part.pool.restore(own)
@@ -289,6 +294,7 @@ class MixturePool(Pool):
         """Closes the pools."""
         for part in self._all:
             part.pool.close()
+            self.close_failure = self.close_failure or part.pool.close_failure
 
     def _given(self, into: Row | None, ids: np.ndarray | None) -> Timestep:
         """The present timesteps of all tasks, in the row if there is one, there only of `ids`."""

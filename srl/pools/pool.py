@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from srl.core.errors import UserError, expect
 from srl.core.spaces import Space, space_tree
+from srl.core.tree import leaves_of, names_of
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
 
@@ -101,9 +102,32 @@ class Pool(ABC):
         Args:
             timesteps: Arrays [length, ...] as those of `rows`; the parts of one timestep must each
                 be contiguous, the timesteps need not be.
+
+        Raises:
+            UserError: If they have another shape or dtype.
         """
+        self._expect_rows(timesteps)
         parts = [timestep_at(timesteps, t) for t in range(len(timesteps.reward))]
         return Rows(timesteps, [self._adopt(Row(part)) for part in parts])
+
+    def _expect_rows(self, timesteps: Timestep) -> None:
+        """Raises UserError if memory is of another form than that of `rows`."""
+
+        def no_memory(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            return np.broadcast_to(np.zeros((), dtype), shape)
+
+        length = (len(timesteps.reward),)
+        expected = empty_timestep(self.specs, self.num_envs, length, no_memory)._asdict()
+        given = timesteps._asdict()
+        names = leaves_of(names_of(expected))
+        if leaves_of(names_of(given)) != names:
+            raise UserError("the memory's observations have other names than the pool's")
+        for name, own, leaf in zip(names, leaves_of(given), leaves_of(expected), strict=True):
+            if (own.shape, own.dtype) != (leaf.shape, leaf.dtype):
+                raise UserError(
+                    f"the memory for {name} is {own.dtype}{list(own.shape)}; expected "
+                    f"{leaf.dtype}{list(leaf.shape)}"
+                )
 
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment, uint8 [height, width, 3].

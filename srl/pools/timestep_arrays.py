@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.core.errors import UserError
+from srl.core.errors import RunError, UserError
 from srl.core.spaces import narrow_dtype, space_tree
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Specs, Timestep, Tree
@@ -85,6 +85,22 @@ def empty_observation(
     if all(0 in (leaf.shape or ()) for leaf in leaves_of(space_tree(space))):
         raise UserError(f"observation space {space} holds no number; give it at least one")
     return arrays
+
+
+def expect_finite(name: str, timestep: Timestep, agents: int) -> None:
+    """Raises RunError if an environment's observation or reward is not finite."""
+    for part, leaf in (
+        *(("observation", leaf) for leaf in leaves_of(timestep.observation)),
+        ("reward", timestep.reward),
+    ):
+        if leaf.dtype.kind != "f" or np.count_nonzero(np.isfinite(leaf)) == leaf.size:
+            continue
+        place = int(np.argwhere(~np.isfinite(leaf))[0][0]) // agents
+        raise RunError(
+            f"{name}: environment {timestep.env_id[place]} gave {part} that is not finite, at step "
+            f"{timestep.episode_length[place]} of its episode; float32, which pools give, holds "
+            "numbers up to 3.4e38"
+        )
 
 
 ARRAY_SPACES = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary

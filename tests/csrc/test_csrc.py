@@ -21,6 +21,7 @@ def test_the_cpp_tests_build_without_warnings_and_pass():
         "cmake",
         *("-G", "Ninja", "-S", ROOT, "-B", BUILD),
         *("-DSRL_BUILD_TESTS=ON", "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON"),
+        "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG",  # a fifth less to compile
         f"-DPython_EXECUTABLE={sys.executable}",
     )
     run("cmake", "--build", BUILD)

@@ -97,6 +97,29 @@ def test_a_mask_that_does_not_fit_is_refused(pool, mask):
         pool.reset(None, row, mask)
 
 
+def test_a_mask_that_names_nobody_changes_nothing():
+    for env, options in (*KINDS.values(), ("vector:CartPole-v1", {})):
+        with make_pool(env, 4, **options) as pool:
+            row = pool.rows(1)[0]
+            pool.reset(0, row)
+            pool.step(RIGHT, row)
+            pool.reset(None, row, np.zeros(4, bool))
+            assert row.timestep.episode_length.tolist() == [1] * 4
+            assert pool.step(RIGHT).episode_length.tolist() == [2] * 4
+
+
+def test_memory_of_another_form_is_refused(kind, pool):
+    with closing(made(kind, num_envs=2)) as smaller:
+        few = smaller.rows(2).timesteps
+    wide = pool.rows(2).timesteps._replace(reward=np.zeros((2, 4)))
+    for timesteps, words in (
+        (few, r"expected int32\[2, 4\]"),
+        (wide, r"reward is float64\[2, 4\]"),
+    ):
+        with pytest.raises(UserError, match=words):
+            pool.rows_over(timesteps)
+
+
 # ---- the order of calls ----
 
 

@@ -350,6 +350,8 @@ class TestWithEnvpool:
             ("Pongg-v5", {}, "no environment 'Pongg-v5'; did you mean envpool:Pong-v5"),
             ("Ant-v4", {"frame_skipp": 2}, "unknown option 'frame_skipp'; did you mean 'frame_sk"),
             ("Ant-v4", {"frame_skip": "two"}, "option 'frame_skip' is 'two'; expected a int"),
+            ("CartPole-v1", {"max_episode_steps": 0}, "'max_episode_steps' is 0; expected from 1"),
+            ("Ant-v4", {"max_episode_steps": 2**31 - 1}, "expected from 1 to 2,147,483,646"),
             ("Ant-v4", {"render_mode": "loud"}, "render_mode must be one of"),
             ("Ant-v4", {"seed": 3}, r"seed is no option: give reset\(seed=\)"),
             ("Go9x9-v1", {}, "its 2 players move in turns"),

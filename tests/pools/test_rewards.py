@@ -163,6 +163,8 @@ def observing(space, value):
     [
         (spaces.Box(0, 2**40, (1,), np.int64), "int32 does not hold"),
         (spaces.Dict(a=spaces.Box(-(2**33), 5, (1,), np.int64)), "int32 does not hold"),
+        (spaces.Discrete(2**40), "int32 does not hold"),
+        (spaces.MultiDiscrete([3, 2**40]), "int32 does not hold"),
         (spaces.Box(0, 2**63, (1,), np.uint64), "uint32 does not hold"),
         (spaces.Box(-1e300, 1e300, (1,), np.float64), "float32 does not hold"),
     ],

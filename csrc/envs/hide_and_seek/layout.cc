@@ -58,7 +58,7 @@ DrawCell DrawInTheMiddle(double share, int grid) {
 }
 
 DrawCell DrawNear(Cell other, double radius, int grid) {
-  const int cells = static_cast<int>(std::ceil(radius / kCellSize - 1e-9));
+  const int cells = std::max(1, static_cast<int>(std::ceil(radius / kCellSize - 1e-9)));
   return [other, cells, grid](Cell, Random& random) {
     const auto draw = [cells, grid, &random](int at) {
       return random.Integer(std::max(1, at - cells), std::min(grid - 1, at + cells) - 1);

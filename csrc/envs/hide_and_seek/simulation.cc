@@ -265,6 +265,13 @@ void Simulation::SerializeState(Archive& archive) const {
   // What changes in the model during an episode: grips and locks.
   archive.Bytes(model_->eq_data, sizeof(mjtNum) * mjNEQDATA * model_->neq);
   archive.Bytes(model_->eq_obj2id, sizeof(int) * model_->neq);
+  for (int i = 0; i < model_->neq; ++i) {
+    const int body = model_->eq_obj2id[i];
+    if (body < 0 || body >= model_->nbody) {
+      throw std::runtime_error("the saved hide-and-seek state has a grip on body " +
+                               std::to_string(body) + " of " + std::to_string(model_->nbody));
+    }
+  }
   archive.Bytes(model_->jnt_limited, sizeof(mjtBool) * model_->njnt);
   archive.Bytes(model_->jnt_range, sizeof(mjtNum) * 2 * model_->njnt);
 

@@ -99,14 +99,14 @@ void Locomotion::Write(const Rows& rows) const {
 }
 
 void Locomotion::Serialize(Archive& archive) {
-  const std::size_t size = state_.size();
+  const std::size_t size = state_.size(), observed = observation_.size();
   archive.Vector(state_);
-  if (state_.size() != size) {
+  archive.Vector(observation_);
+  if (state_.size() != size || observation_.size() != observed) {
     throw std::runtime_error("the saved state is " + std::to_string(state_.size()) +
                              " numbers long, expected " + std::to_string(size) +
                              ": it comes from another model");
   }
-  archive.Vector(observation_);
   archive.Value(place_);
   archive.Value(x_position_);
   archive.Value(outcome_.reward);

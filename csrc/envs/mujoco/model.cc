@@ -23,6 +23,18 @@ std::string Line(std::string text) {
   return text;
 }
 
+// When a model's file, or a file next to it that it may include, was last written.
+std::filesystem::file_time_type LastWritten(const std::string& file) {
+  std::error_code missing;  // left for MuJoCo to tell
+  auto newest = std::filesystem::last_write_time(file, missing);
+  const auto folder = std::filesystem::absolute(file, missing).parent_path();
+  for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
+    const auto written = entry.last_write_time(missing);
+    if (!missing) newest = std::max(newest, written);
+  }
+  return newest;
+}
+
 }  // namespace
 
 std::shared_ptr<const Model> Model::Load(const std::string& file) {
@@ -30,8 +42,7 @@ std::shared_ptr<const Model> Model::Load(const std::string& file) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, Time>, std::weak_ptr<const Model>> loaded;
   static std::shared_ptr<const Model> latest;  // specs are asked for before environments are made
-  std::error_code missing;                     // left for MuJoCo to tell
-  const Time changed = std::filesystem::last_write_time(file, missing);
+  const Time changed = LastWritten(file);
   const std::lock_guard lock(mutex);
   std::weak_ptr<const Model>& known = loaded[{file, changed}];
   latest = known.lock();

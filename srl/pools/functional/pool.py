@@ -20,7 +20,7 @@ from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
 from srl.pools.python.python_pool import copy_rows, slots_of
 from srl.pools.python.simulator import narrow_action, observed_space, supported_action
-from srl.pools.timestep_arrays import Row
+from srl.pools.timestep_arrays import Row, expect_finite
 
 
 class FunctionalPool(Pool):
@@ -132,7 +132,7 @@ class FunctionalPool(Pool):
 
     def close(self) -> None:
         """Lets go of the environments' state."""
-        self._maybe_state = None
+        self._maybe_state = self._asked = None
 
     def _run(self, call: Any, *operands: Any) -> Any:
         try:
@@ -144,17 +144,25 @@ class FunctionalPool(Pool):
         space, slots = self.specs.action, self.num_envs * len(self.specs.agents)
 
         def checked(leaf: gymnasium.Space, array: np.ndarray) -> np.ndarray:
-            wrong = outside(array, leaf)
+            with np.errstate(over="ignore"):
+                narrow = array.astype(action_dtype(leaf))
+            wrong = outside(array, leaf) | ~np.isfinite(narrow)
             if wrong.any():
                 raise UserError(f"action {array[wrong][0]} is not in {leaf}")
-            return array.astype(action_dtype(leaf))
+            return narrow
 
         return map_tree(checked, space_tree(space), as_actions(actions, space, slots))
 
     def _given(self, timestep: Timestep, into: Row | None, ids: np.ndarray | None) -> Timestep:
-        """The timestep as NumPy has it, in the row if there is one, there only of `ids`."""
+        """The timestep as NumPy has it, in the row if there is one, there only of `ids`.
+
+        Raises:
+            RunError: If a reward or an observation is not finite.
+        """
+        timestep = map_tree(np.array if into is None else np.asarray, timestep)
+        expect_finite(self.name, timestep, len(self.specs.agents))
         if into is None:
-            return map_tree(np.array, timestep)
+            return timestep
         copy_rows(timestep, into.timestep, ids, len(self.specs.agents))
         return into.timestep
 

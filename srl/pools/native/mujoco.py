@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from srl.core.errors import UserError
 
@@ -32,6 +33,7 @@ def core_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: If a range is not two numbers, or `xml_file` no path.
     """
+    options = {k: x.item() if isinstance(x, np.generic) else x for k, x in options.items()}
     if name not in MODELS:
         return options
     result: dict[str, Any] = {}

@@ -20,6 +20,7 @@ from srl.pools.native.mujoco import core_options
 from srl.pools.native.plugins import resolve_plugin
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
 from srl.pools.timestep_arrays import Row, empty_timestep
+from srl.system.cores import cores_to_fill
 
 if TYPE_CHECKING:
     from srl.pools.native.xla import Xla
@@ -290,5 +291,6 @@ def make(
     name = source.partition(":")[2]
     if action_repeat > 1:
         options = {**options, "action_repeat": action_repeat}
+    threads = threads or min(num_envs, cores_to_fill())
     check_memory_by_sample(source, num_envs, lambda n: NativePool(name, n, n, 1, options, cores))
     return NativePool(name, num_envs, batch_size or num_envs, threads, options, cores)

@@ -242,7 +242,7 @@ class PythonPool(ExclusivePool):
         arrays = leaves_of(tree)
         for array, leaf, (low, high) in zip(arrays, self._leaves, self._bounds, strict=True):
             floats = leaf.dtype.kind == "f"
-            wrong = ~np.isfinite(array) if floats else (array < low) | (array > high)
+            wrong = ~_fits(array, leaf.dtype) if floats else (array < low) | (array > high)
             if np.count_nonzero(wrong):
                 self._raise_wrong_action(array, int(np.argwhere(wrong)[0][0]), ids, leaf)
         for agent, i, own in self._narrower:
@@ -363,3 +363,11 @@ def _trees(tree: Tree) -> list[Any]:
     if isinstance(tree, tuple):
         return [tree, *(inner for part in tree for inner in _trees(part))]
     return []
+
+
+def _fits(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Marks the numbers that are finite in a type of floats."""
+    if array.dtype == dtype:
+        return np.isfinite(array)
+    with np.errstate(over="ignore"):
+        return np.isfinite(array.astype(dtype))

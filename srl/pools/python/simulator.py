@@ -14,7 +14,14 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.core.errors import UserError, formatted
-from srl.core.spaces import has_choices, inner_bounds, joined_space, narrow_dtype, space_tree
+from srl.core.spaces import (
+    has_choices,
+    inner_bounds,
+    joined_space,
+    limits,
+    narrow_dtype,
+    space_tree,
+)
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.timestep_arrays import ARRAY_SPACES
@@ -200,23 +207,38 @@ def _is_numbers(space: gymnasium.Space) -> bool:
 
 def narrowed(leaf: gymnasium.Space) -> gymnasium.Space:
     """Gives a leaf with numbers of 32 bits; raises UserError if its bounds do not fit these."""
-    if not isinstance(leaf, spaces.Box) or narrow_dtype(leaf.dtype) == leaf.dtype:
+    if not isinstance(leaf, spaces.Box):
+        return _expect_narrow(leaf)
+    if narrow_dtype(leaf.dtype) == leaf.dtype:
         return leaf
     dtype = narrow_dtype(leaf.dtype).type
     info, wide = _extremes(dtype), _extremes(leaf.dtype)
     for bound, own in ((leaf.low, wide.min), (leaf.high, wide.max)):
         stated = np.isfinite(bound) & (bound != own)  # a type's own extremes stand for no bound
         if (stated & ((bound < info.min) | (bound > info.max))).any():
-            raise UserError(
-                f"the space {leaf} has values that {np.dtype(dtype)} does not hold, and "
-                f"pools give 32 bits: scale them in a wrapper, such as "
-                f"gymnasium.wrappers.TransformObservation, to numbers of float32"
-            )
+            raise _too_wide(leaf, np.dtype(dtype), "numbers of float32")
     low, high = (
         np.where(np.isinf(bound), bound, np.clip(bound, info.min, info.max)).astype(dtype)
         for bound in (leaf.low, leaf.high)
     )
     return spaces.Box(low, high, leaf.shape, dtype)
+
+
+def _expect_narrow(leaf: gymnasium.Space) -> gymnasium.Space:
+    """The space of choices itself; raises UserError if 32 bits do not hold them."""
+    if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
+        info = np.iinfo(narrow_dtype(leaf.dtype))
+        low, high = limits(leaf)
+        if np.min(low) < info.min or np.max(high) > info.max:
+            raise _too_wide(leaf, info.dtype, "numbers from 0")
+    return leaf
+
+
+def _too_wide(leaf: gymnasium.Space, dtype: np.dtype, wanted: str) -> UserError:
+    return UserError(
+        f"the space {leaf} has values that {dtype} does not hold, and pools give 32 bits: turn "
+        f"them in a wrapper, such as gymnasium.wrappers.TransformObservation, into {wanted}"
+    )
 
 
 def narrow_action(space: gymnasium.Space) -> gymnasium.Space:

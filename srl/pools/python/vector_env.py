@@ -140,6 +140,7 @@ class VectorEnvPool(PythonPool):
         """
         super().__init__(source_name(source), num_envs, num_envs)
         self._chosen = split_options(options)[1].metrics
+        self._given_limit = options.get("max_episode_steps")
         self._started = StartedHere()
         try:
             with self._started as started:
@@ -187,8 +188,14 @@ class VectorEnvPool(PythonPool):
             action=action,
             agents=("agent",),
             statistics=self._metrics,
-            max_episode_steps=getattr(self._env.spec, "max_episode_steps", None),
+            max_episode_steps=self._longest(),
         )
+
+    def _longest(self) -> int | None:
+        """The steps of an episode at most: by the option, or by the environment's own limit."""
+        given = self._given_limit
+        own = getattr(self._env.spec, "max_episode_steps", None)
+        return own if given is None else given if given > 0 else None
 
     # ---- the pool's work ----
 
@@ -198,6 +205,8 @@ class VectorEnvPool(PythonPool):
         self._asked_seed = None if seed is None else seed % _SEEDS
 
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:
+        if ids is not None and not ids.size:  # a mask that names none
+            return
         envs = range(self.num_envs) if ids is None else ids.tolist()
         begins = self._control.reset_next.any()
         call = "reset" if self._asked.any() else "step"

@@ -172,7 +172,7 @@ def test_the_environments_that_hang_are_named(learner, gate):
 
 def test_a_compiled_group_shows_progress_within_an_unroll(learner, act):
     experiment = replace(
-        with_program(TINY, "200000:1"), plan=by_threads(compiled=True), num_envs=4, groups=2
+        with_program(TINY, "80000:1"), plan=by_threads(compiled=True), num_envs=4, groups=2
     )
     ends = Ends(experiment, Learner(experiment, SPECS), act)
     try:

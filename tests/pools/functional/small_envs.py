@@ -41,6 +41,14 @@ class Counter:
         return state["largest"][None]
 
 
+class Diverging(Counter):
+    """Gives a reward that is not finite at its second step."""
+
+    def step(self, state, action, key):
+        step = super().step(state, action, key)
+        return step._replace(reward=jnp.where(step.state["count"] == 2, jnp.nan, 0.0))
+
+
 class Pair:
     """Two agents; the first one's part ends after a step, the episode after `ends`."""
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from srl import UserError, make_pool
+from srl import RunError, UserError, make_pool
 from srl.core.tree import leaves_of, map_tree
 
 HERE = str(Path(__file__).parent)
@@ -182,11 +182,20 @@ def test_what_is_no_functional_environment_is_refused_in_a_sentence(env, options
         make_pool(env, 2, **options)
 
 
+def test_a_result_that_is_not_finite_is_told():
+    pool = make_pool("jax:small_envs:Diverging", 2)
+    pool.reset(seed=0)
+    pool.step(act(pool))
+    with pytest.raises(RunError, match="environment 0 gave reward that is not finite, at step 2"):
+        pool.step(act(pool))
+
+
 def test_actions_out_of_the_space_and_closed_pools_are_refused():
     pool = counter()
     pool.reset(seed=0)
-    with pytest.raises(UserError, match="is not in Box"):
-        pool.step(act(pool, 2.0))
+    for wrong in (2.0, np.nan):
+        with pytest.raises(UserError, match="is not in Box"):
+            pool.step(act(pool, wrong))
     with pytest.raises(UserError, match="actions have shape"):
         pool.step(jnp.zeros(3))
     pool.close()

@@ -182,6 +182,19 @@ def test_a_state_of_another_model_is_refused():
             ant.restore(hopper.save())
 
 
+def test_a_state_whose_observation_is_longer_is_refused():
+    with make_pool("native:Hopper-v5") as pool:
+        length = pool.reset(seed=0).observation.shape[1]
+        state, observed = pool.save(), pool.reset(seed=0).observation.tobytes()
+        assert state.count(observed) == 1
+        place = state.index(observed) - 8  # where its length is
+        assert state[place : place + 8] == length.to_bytes(8, "little")
+        longer = (length + 9).to_bytes(8, "little") + observed + bytes(36)
+        changed = state[:place] + longer + state[place + 8 + len(observed) :]
+        with pytest.raises((UserError, RunError), match="comes from another model"):
+            pool.restore(changed)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_parts_of_the_reward_add_up_to_the_return(name):
     with make_pool(f"native:{name}") as pool:
@@ -246,6 +259,7 @@ def test_an_error_of_mujocos_is_told_and_leaves_the_others_as_they_were(tmp_path
         ({"main_body": "wing"}, "no body 'wing'"),
         ({"healthy_z_range": 0.2}, "healthy_z_range=0.2; expected two numbers"),
         ({"healthy_reward": "much"}, "'healthy_reward' is a text"),
+        ({"max_episode_steps": -1}, "max_episode_steps = -1, expected at least 0"),
         ({"frame_skip": 0}, "'frame_skip' = 0, expected at least 1"),
         ({"reset_noise_scale": -1}, "'reset_noise_scale' = -1, expected at least 0"),
         ({"contact_cost_range": (0, 1)}, "unknown option 'contact_cost_max'"),
@@ -280,6 +294,20 @@ def test_a_model_that_changed_on_disk_is_read_again(tmp_path):
     file.write_text(ANT.read_text().replace('ctrlrange="-1.0 1.0"', 'ctrlrange="-2.0 2.0"'))
     with make_pool("native:Ant-v5", xml_file=file) as pool:
         assert pool.specs.action.high[0] == 2
+
+
+def test_a_file_that_a_model_includes_and_that_changed_is_read_again(tmp_path):
+    file, options = tmp_path / "ant.xml", tmp_path / "options.xml"
+    before = '<option integrator="RK4" timestep="0.01"/>'
+    assert before in ANT.read_text()
+    file.write_text(ANT.read_text().replace(before, '<include file="options.xml"/>'))
+    first = []
+    for timestep in (0.01, 0.005):
+        options.write_text(f"<mujoco>{before.replace('0.01', str(timestep))}</mujoco>")
+        with make_pool("native:Ant-v5", xml_file=file) as pool:
+            pool.reset(seed=0)
+            first.append(pool.step(np.ones((1, 8), np.float32)).observation)
+    assert (first[0] != first[1]).any()
 
 
 def test_the_model_is_there_to_be_drawn(tmp_path):

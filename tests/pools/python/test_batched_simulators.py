@@ -27,6 +27,7 @@ class Reaching(VectorEnv):
     """Arms of two joints that reach for goals; an episode ends at its goal or after five steps."""
 
     def __init__(self, num_envs):
+        self.metadata = {}  # Gymnasium's own is one dict for all, into which others write
         self.num_envs = num_envs
         self.single_observation_space = spaces.Dict(
             agent=spaces.Dict(qpos=spaces.Box(-np.inf, np.inf, (2,))),

@@ -61,6 +61,8 @@ class ProcessHandle:
         """Records that it has yet to write."""
         self.asked: np.ndarray | None = None
         """The environments of the last synchronous step; None for all."""
+        self.running = np.zeros(len(envs), bool)
+        """Its environments that were within an episode when they were last asked for a step."""
         self.stepped = 0
         """Steps of environments since it was started."""
         self.started_at = self.ready_at = 0.0

@@ -227,6 +227,9 @@ class ProcessPool(PythonPool):
             handle.progress_at = time.monotonic()
         if kind == CommandKind.ADVANCE:
             handle.asked = ids
+        own = slice(handle.envs.start, handle.envs.stop) if ids is None else ids
+        where = slice(None) if ids is None else ids - handle.envs.start
+        handle.running[where] = ~self._control.reset_next[own]
         handle.outstanding += 1 if kind == CommandKind.ADVANCE or ids is None else len(ids)
         self._send(handle, kind, number, t, b"" if ids is None else ids.tobytes())
 
@@ -428,7 +431,9 @@ class ProcessPool(PythonPool):
         """Ends the episodes of a worker that died, and starts again those that were to begin."""
         ids = np.arange(handle.envs.start, handle.envs.stop, dtype=np.int32)
         control = self._control
-        running = ~control.reset_next[ids]
+        asked = self._asked(handle, ids) if owed and row is not None else np.zeros(len(ids), bool)
+        # A step that has not been reported may have changed `reset_next`.
+        running = np.where(asked, handle.running, ~control.reset_next[ids])
         control.reset_next[ids] = True
         for i in ids:
             if self._seed is not None and not control.seeded[i]:
@@ -437,7 +442,6 @@ class ProcessPool(PythonPool):
         self._lost[ids[running]] = True
         if not owed or row is None:
             return
-        asked = self._asked(handle, ids)
         lost = asked & self._lost[ids]
         if lost.any():
             self._write_lost(ids[lost], row)

@@ -24,6 +24,15 @@ class Faulty : public srl::Environment {
     if (specs == "agentless") result.agents.clear();
     if (specs == "flat") result.observation[0].space.shape = {0};
     if (specs == "unbounded") result.observation[0].space.low = {0, 0, 0};
+    if (specs == "twins") result.agents = {"agent", "agent"};
+    if (specs == "doubled") {
+      result.observation[0].name = "part";
+      result.observation.push_back(result.observation[0]);
+    }
+    if (specs == "huge") {
+      result.observation[0].space.dtype = srl::DType::kUint8;
+      result.observation[0].space.high = {300};
+    }
     if (specs == "upside-down") result.observation[0].space.low = {10};
     if (specs == "wide") result.action.dtype = srl::DType::kInt64;
     if (specs == "double") result.observation[0].space.dtype = srl::DType::kFloat64;
