@@ -156,10 +156,11 @@ def main(argv: list[str]) -> int:
 
 def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case, str | None]]:
     """Backend, case and peer of each row."""
-    named = [_id_and_options(env) for env in options.env]
-    for (env, own_options), size, threads, vs in itertools.product(
-        named, options.num_envs, options.threads, options.vs
+    named = {env: _id_and_options(env) for env in options.env}
+    for given, size, threads, vs in itertools.product(
+        options.env, options.num_envs, options.threads, options.vs
     ):
+        env, own_options = named[given]
         prefix, bare = split_env(env)
         backend = options.backend or ("processes" if options.workers else prefix)
         if prefix not in ("serial", backend):

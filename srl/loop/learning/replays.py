@@ -32,7 +32,7 @@ class Replays:
         """
         self._policy_set, self._slots = policy_set, slots
         self.buffers: Any = {}
-        """What learning reads and writes; each update donates it to the next one."""
+        """The arrays that learning reads and writes; each update donates them to the next one."""
         self.neighbours = 1
         """Learners that share the memory of this host, itself among them."""
         self.prior_folder: Path | None = None

@@ -81,6 +81,13 @@ class ProcessHandle:
         self._stderr = b""
         self._messages: deque[tuple[str, Any]] = deque()
 
+    def note_running(self, ids: np.ndarray | None, reset_next: np.ndarray) -> None:
+        """Keeps which of its environments, all by default, are within an episode."""
+        if ids is None:
+            self.running[:] = ~reset_next[self.envs.start : self.envs.stop]
+        else:
+            self.running[ids - self.envs.start] = ~reset_next[ids]
+
     def start(self, completions: int, lifeline: int) -> None:
         """Starts the process, with nothing mapped yet.
 

@@ -227,9 +227,7 @@ class ProcessPool(PythonPool):
             handle.progress_at = time.monotonic()
         if kind == CommandKind.ADVANCE:
             handle.asked = ids
-        own = slice(handle.envs.start, handle.envs.stop) if ids is None else ids
-        where = slice(None) if ids is None else ids - handle.envs.start
-        handle.running[where] = ~self._control.reset_next[own]
+        handle.note_running(ids, self._control.reset_next)
         handle.outstanding += 1 if kind == CommandKind.ADVANCE or ids is None else len(ids)
         self._send(handle, kind, number, t, b"" if ids is None else ids.tobytes())
 
