@@ -164,21 +164,6 @@ def test_environments_made_anew_are_seeded_alike_in_every_run(pools):
     assert (numbers[0][:2] != first[:2]).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "actions"),
-    [({}, {"e0": RAISE, "e1": KILL}), ({"action_repeat": 2, "crash_every": 4}, {"e0": END})],
-    ids=["a failure", "an end"],
-)
-def test_what_a_dying_worker_did_not_report_is_a_lost_episode(pools, options, actions):
-    pool = pools(2, workers=1, **options)
-    pool.reset(seed=0)
-    before = act(pool)
-    lost = act(pool, **actions)
-    assert lost.lost.tolist() == lost.truncated.tolist() == [True, True]
-    assert (lost.episode_length >= before.episode_length).all()
-    assert act(pool).episode_length.tolist() == [0, 0]
-
-
 def test_an_asynchronous_pool_gives_lost_rows_too(pools):
     pool = pools(4, batch_size=2)
     pool.async_reset(seed=0)
