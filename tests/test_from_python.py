@@ -176,6 +176,34 @@ def test_a_folder_without_a_run_is_refused_as_it_is_named(tmp_path):
             srl.Run(folder)
 
 
+SETS = """
+from dataclasses import dataclass
+
+from srl import Experiment
+from srl.pools.config import NamedEnv
+
+
+@dataclass(frozen=True)
+class Sets(NamedEnv):
+    parts: frozenset = frozenset({"alpha", "beta", "gamma", "delta"})
+    limit: float = float("nan")
+
+
+experiment = Experiment(name="sets", env=Sets("CartPole-v1"), num_envs=2)
+"""
+
+
+def test_settings_that_hold_a_set_or_nan_are_the_same_in_every_process(tmp_path):
+    (tmp_path / "sets.py").write_text(SETS)
+    make = "import sys; from pathlib import Path; from srl.run.folder import {0}; {1}"
+    create = "create_run(load_experiment('sets.py'), Path('run'))"
+    made = make.format("create_run", f"from srl.config.experiment import load_experiment; {create}")
+    opened = make.format("open_run", "open_run(Path('run'), to_train=True)")
+    for seed, code in (("1", made), ("2", opened), ("3", opened)):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+
+
 def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path):
     experiment = mine(report_every=1)
     Mine.action = interrupt

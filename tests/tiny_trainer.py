@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -22,6 +23,10 @@ from srl.run.folder import create_run, open_run
 from srl.tracking.tracker import Histogram
 
 STEPS = 100  # of the environments, in each update
+
+
+def no_settings(settings):
+    assert not settings
 
 
 def hang(how):
@@ -76,8 +81,8 @@ class TinyTrainer:
     agents = {"policy": ("hider0", "hider1")}  # noqa: RUF012
     specs = Specs(Box(-1.0, 1.0), Box(-1.0, 1.0), ("hider0", "hider1"))
     account = awaited = ""
-    settings = changed_settings = {}  # noqa: RUF012
-    replay_bytes = 0
+    settings = SimpleNamespace(now={}, changed={}, change=no_settings)
+    replays = SimpleNamespace(nbytes=0)
     learner = environments = progress = policy_set = property(lambda self: self)
 
     def start(self):
@@ -93,9 +98,6 @@ class TinyTrainer:
             raise self.error
         if self.on_update:
             self.on_update(self)
-
-    def change(self, settings):
-        assert not settings
 
     def report(self):
         total, count = self.rewards

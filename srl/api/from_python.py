@@ -94,7 +94,8 @@ def train(
         raise UserError("resume=True goes on with a run: give its folder as run_dir")
     refuse_running(folder)
     choose_start(folder, say, partial_replay=partial_replay)
-    return _train(folder, continue_run(folder, resolved), resume=True, quiet=quiet)
+    resolved = settled(folder, continue_run(folder, resolved), say)
+    return _train(folder, resolved, resume=True, quiet=quiet)
 
 
 def _recorded_fixed(folder: RunFolder, trust: bool) -> dict[str, Any]:
@@ -174,6 +175,8 @@ class Run:
         if minutes is not None:
             resolved = limit_run(folder, resolved, minutes)
         resolved = settled(folder, resolved, say)
+        if self._resolved is not None:
+            self._resolved = resolved  # also if it is interrupted
         return _train(folder, resolved, resume=True, quiet=quiet)
 
     def load(

@@ -299,7 +299,7 @@ _LIMITS: dict[str, tuple[float, ...]] = {
     "threads": (0, MOST),
     "workers": (0, MOST),
     "step_timeout": (1e-3, LONGEST_SECONDS),
-    "heartbeat_seconds": (0.1,),
+    "heartbeat_seconds": (0.1, LONGEST_SECONDS),
     "report_every": (0,),
     "checkpoint_minutes": (0.0,),
     "keep_checkpoints": (1,),

@@ -39,7 +39,9 @@ def config_values(value: Any) -> Any:
         return {"type": _import_path(type(value)), **values}
     if isinstance(value, Mapping):
         return {str(key): config_values(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, set | frozenset):  # whose order is another in each process
+        return sorted((config_values(item) for item in value), key=repr)
+    if isinstance(value, list | tuple):
         return [config_values(item) for item in value]
     if isinstance(value, Enum):
         return value.name

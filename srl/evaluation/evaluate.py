@@ -17,6 +17,7 @@ from srl.evaluation.players import UNTRAINED, Side, opponent, trained
 from srl.evaluation.video import Film, expect_film, live_pool
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
+from srl.pools.mixture import mixture_of
 from srl.record.ratings import newest_ratings, ratings_line
 from srl.record.run_record import RunFolder, find_run
 from srl.run.folder import open_run
@@ -79,7 +80,8 @@ def evaluate(
     experiment = replace(experiment, curriculum=())  # its last lesson is played
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
-    with live_pool(experiment) if live else make_group(experiment, min(num_envs, episodes)) as pool:
+    count = _environments(experiment.env, num_envs, episodes)
+    with live_pool(experiment) if live else make_group(experiment, count) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed, trust) if against else None
         how = camera, "drawing" * drawing, "sampled" * sampled
@@ -93,6 +95,19 @@ def evaluate(
         settings = {**ours.source, "episodes": episodes, "seed": seed, "greedy": not sampled}
         found, lines = _played(evaluator, ours, other, experiment, settings)
     return _results(folder, settings, found, lines, film=str(video) if film else "")
+
+
+def _environments(env: Any, num_envs: int, episodes: int) -> int:
+    """The number of environments, at most one for each episode; of a mixture whole periods.
+
+    Raises:
+        UserError: If a mixture's tasks are more than the episodes.
+    """
+    mixture = mixture_of(env)
+    period = len(mixture.task_of) if mixture else 1
+    if episodes < period:
+        raise UserError(f"--episodes is {episodes}; a mixture of {period} shares needs {period}")
+    return max(1, min(num_envs, episodes) // period) * period
 
 
 def _opened(

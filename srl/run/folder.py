@@ -29,7 +29,7 @@ from srl.core.errors import UserError
 from srl.dataflow.plan import Plan
 from srl.pools.outside import outside_module
 from srl.record.checkpoint import Checkpoints
-from srl.record.files import short_path, write_atomically
+from srl.record.files import short_path, write_atomically, writing
 from srl.record.run_record import (
     SCHEMA,
     TIME,
@@ -64,15 +64,15 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
             run's policy cannot be copied.
     """
     path = run_dir or Path("runs") / resolved.experiment.name / time.strftime(TIME)
-    if run_dir is None:
-        numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-        path = next(p for p in itertools.chain([path], numbered) if not p.exists())
-    folder = RunFolder(path.absolute())
-    if folder.config.exists():
+    if run_dir is not None and RunFolder(path).config.exists():
         raise UserError(f"{path} already holds a run; `srl resume {path}` goes on, or remove it")
     source = resolved.source.read_bytes() if resolved.source else None
     try:
-        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its user can read it
+        if run_dir is None:
+            path = _new_folder(path)
+        else:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = RunFolder(path.absolute())
         if any(folder.path.iterdir()):
             raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
         for part in (folder.log("trainer").parent, folder.checkpoints):
@@ -91,6 +91,16 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
             f"cannot write the run folder {path}: {error.strerror}; choose one with --run-dir"
         ) from error
     return folder
+
+
+def _new_folder(path: Path) -> Path:
+    """Makes a folder, with a number behind its name if there is one already."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    for each in itertools.chain([path], numbered):
+        with suppress(FileExistsError):  # perhaps since a moment
+            each.mkdir(mode=0o700, parents=True)  # only its user can read it
+            return each
+    raise AssertionError
 
 
 def open_run(
@@ -348,6 +358,11 @@ def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
         read_config(folder)["experiment"],
         ("env_steps", "updates", "pause_at", "minutes"),
     )
+    measured = made_from(stored.get("plan"))
+    if resolved.experiment.plan == "auto" and isinstance(measured, Plan):
+        resolved = dataclasses.replace(
+            resolved, experiment=dataclasses.replace(resolved.experiment, plan=measured)
+        )
     values = json.loads(json.dumps(config_values(resolved.experiment)))
     if [stored.get(name) for name in budget] != [values[name] for name in budget]:
         stored = {**stored, **{name: values[name] for name in budget}}
@@ -380,7 +395,8 @@ def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) 
 def record(folder: RunFolder, resolved: Resolved) -> None:
     """Records in `config.json` the experiment that the run has from now on."""
     copy_fixed(folder, resolved)
-    _write_config(folder, resolved, read_config(folder)["sha256"])
+    with writing(folder.config):
+        _write_config(folder, resolved, read_config(folder)["sha256"])
 
 
 def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> None:
@@ -426,7 +442,8 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
         for values in (stored, current)
     )
     for name, value in stored.items():
-        if name in current and current[name] != value:
+        same = name not in current or current[name] == value
+        if not same and repr(current[name]) != repr(value):  # NaN is not equal to itself
             text = (
                 f"{folder.path} began with {name}={value!r}, but the code it imports now gives "
                 f"{current[name]!r}"

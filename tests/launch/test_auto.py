@@ -1,5 +1,6 @@
 """`--plan auto` measures plans, and the run keeps its choice."""
 
+import dataclasses
 import itertools
 import re
 import tempfile
@@ -10,7 +11,7 @@ from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.launch import auto
 from srl.record.run_record import read_config
-from srl.run.folder import create_run, open_run
+from srl.run.folder import continue_run, create_run, open_run
 
 SLOW = """
 import time
@@ -67,6 +68,10 @@ def test_a_run_keeps_the_plan_that_was_chosen_so_that_resume_measures_nothing(tm
     chosen = ["--plan", "replicated", "--plan.learners.replicas", "1"]
     assert read_config(folder)["overrides"][-4:] == chosen
     assert auto.settled(folder, resolved, pytest.fail) is resolved  # as `srl resume` asks for it
+    again = dataclasses.replace(resolved.experiment, plan="auto", updates=3)  # by a program
+    going_on = continue_run(folder, dataclasses.replace(resolved, experiment=again))
+    assert going_on.experiment.settled_plan.name == "replicated"
+    assert open_run(run)[1].experiment.settled_plan.name == "replicated"
 
 
 @pytest.mark.slow

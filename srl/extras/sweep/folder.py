@@ -40,13 +40,14 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another command runs the sweep in {short_path(folder)}; give --sweep-dir "
+                "another folder, or end that command first"
+            ) from None
         yield
-    except BlockingIOError:
-        raise UserError(
-            f"another command runs the sweep in {short_path(folder)}; give --sweep-dir "
-            "another folder, or end that command first"
-        ) from None
     finally:
         os.close(lock)
 
