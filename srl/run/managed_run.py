@@ -66,8 +66,14 @@ class ManagedRun:
         return min(done, 1.0)
 
     def finished(self) -> bool:
-        """Tells if its budget is used up, its target is reached, or a hook has ended it."""
-        if not self.begun or self._recorded() != self.arguments:
+        """Tells if its budget is used up, its target is reached, or a hook has ended it.
+
+        A run whose configuration is damaged is not finished; `expect_same_settings` tells why.
+        """
+        try:
+            if not self.begun or self._recorded() != self.arguments:
+                return False
+        except UserError:
             return False
         if read_outcome(self.path) == DONE:
             return True

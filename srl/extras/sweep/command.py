@@ -203,7 +203,10 @@ def _usual_objective(experiment: Experiment) -> str:
 
 def _search(whole: Sweep, options: Any, experiment: Experiment) -> Search:
     if options.search == "pbt":
-        every = options.every or max(experiment.env_steps // _INTERVALS, 1)
+        update = math.ceil(experiment.steps_per_update)
+        every = options.every or max(experiment.env_steps // _INTERVALS, update)
+        if every < update:
+            raise UserError(f"--every is {every}; expected at least an update, of {update} steps")
         return PopulationSearch(whole, experiment, options.population or _POPULATION, every)
     if options.search == "optuna":
         at_once = -(-_parallel(options) // len(whole.seeds or (0,)))

@@ -42,6 +42,12 @@ def test_a_grid_is_run_with_each_seed_once_and_a_trial_that_fails_is_reported(tm
     assert main(["plot", str(tmp_path / "s"), "--csv", str(tmp_path / "curves.csv")]) == 0
     assert "2 runs" in capfd.readouterr().out
 
+    RunFolder(runs[0]).config.write_text("")
+    assert sweep(tmp_path / "s", *words) == 1
+    told = capfd.readouterr()
+    assert "config.json is not JSON" in told.out + told.err
+    assert "trial" in told.out
+
 
 def test_an_interrupted_sweep_goes_on_with_its_runs(tmp_path, capfd):
     words = ("--env-steps", str(400 * STEPS), RATE, "1e-4..1e-2:log", "--trials", "2")
@@ -98,6 +104,7 @@ def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path, capfd):
             "does not change the loss and the optimizer alone",
         ),
         ([RATE, "0.1,0.2", "--search", "pbt", "--updates", "5"], "counts env steps"),
+        ([RATE, "0.1..0.2", "--search", "pbt", "--every", "1"], "expected at least an update"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path, capsys):
