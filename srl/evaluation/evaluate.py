@@ -80,7 +80,7 @@ def evaluate(
     experiment = replace(experiment, curriculum=())  # its last lesson is played
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
-    count = _environments(experiment.env, num_envs, episodes)
+    count = 1 if live else _environments(experiment.env, num_envs, episodes)
     with live_pool(experiment) if live else make_group(experiment, count) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed, trust) if against else None
