@@ -7,12 +7,14 @@ Importing this loads neither jax nor flax: experiment files do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from srl.core.episodes import evaluated_metrics
 from srl.core.errors import UserError, expect, expect_number, nearest
 from srl.core.settings import Settings
+from srl.core.types import Specs
 from srl.pools.config import with_options
 
 _LARGEST = 1e300  # a return may have any size, but has to be a number
@@ -65,8 +67,12 @@ class Evaluation(Settings):
         expect_number("evaluation.share", self.share, 1e-3, 1.0)
         expect_number("evaluation.last_seconds", self.last_seconds, 0.0)
 
-    def expect_metric(self, names: Collection[str]) -> None:
-        """Raises UserError if evaluation will have no such metric, of `evaluated_metrics`."""
+    def expect_fit(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises UserError if evaluation will have no such metric, or not play all tasks."""
+        least = len(specs.task_of)
+        wanted = f"at least {least}, one for each share of the mixture"
+        expect(self.episodes >= least, "evaluation.episodes", self.episodes, wanted)
+        names = evaluated_metrics(specs, policies)
         both = [f"sampled/{name}" for name in names] if self.actions == "both" else []
         if self.metric not in (known := [*names, *both]):
             hint = nearest(self.metric, known)

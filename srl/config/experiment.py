@@ -349,7 +349,7 @@ def load_experiment(
     Raises:
         UserError: When the target or an override is wrong.
     """
-    path, name = _file_of(target)
+    path, name = file_of(target)
     if path is None:
         directory = (directory or Path.cwd()).resolve()
         experiment = Experiment(name=default_name(target), env=target)
@@ -403,7 +403,7 @@ def default_name(env: str) -> str:
     return re.sub(r"[^\w.-]+", "-", env).strip("-.") or "experiment"
 
 
-def _file_of(target: str) -> tuple[Path | None, str]:
+def file_of(target: str) -> tuple[Path | None, str]:
     """The file and the experiment's name in it; no file for an environment id."""
     match = re.fullmatch(r"(.+\.py)(?::(\w+))?", target)
     if match:

@@ -10,14 +10,15 @@ from typing import Any, Literal
 from srl.config.built_in_envs import config_class
 from srl.config.experiment import Experiment
 from srl.core.console.stages import Stages
-from srl.core.errors import UserError, expect_number
+from srl.core.errors import UserError, expect, expect_number
 from srl.evaluation.episodes import Estimate, Evaluator, estimates
 from srl.evaluation.matches import OTHER, Match, compare, lineups, tables
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
 from srl.evaluation.video import Film, expect_film, live_pool
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
-from srl.pools.mixture import mixture_of
+from srl.pools.mixture import whole_periods
+from srl.pools.pool import Pool
 from srl.record.ratings import newest_ratings, ratings_line
 from srl.record.run_record import RunFolder, find_run
 from srl.run.folder import open_run
@@ -80,8 +81,7 @@ def evaluate(
     experiment = replace(experiment, curriculum=())  # its last lesson is played
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
-    count = 1 if live else _environments(experiment.env, num_envs, episodes)
-    with live_pool(experiment) if live else make_group(experiment, count) as pool:
+    with live_pool(experiment) if live else _group(experiment, num_envs, episodes) as pool:
         ours = trained(experiment, folder, pool.specs, version)
         other = opponent(against, experiment, pool.specs, seed, trust) if against else None
         how = camera, "drawing" * drawing, "sampled" * sampled
@@ -97,17 +97,11 @@ def evaluate(
     return _results(folder, settings, found, lines, film=str(video) if film else "")
 
 
-def _environments(env: Any, num_envs: int, episodes: int) -> int:
-    """The number of environments, at most one for each episode; of a mixture whole periods.
-
-    Raises:
-        UserError: If a mixture's tasks are more than the episodes.
-    """
-    mixture = mixture_of(env)
-    period = len(mixture.task_of) if mixture else 1
-    if episodes < period:
-        raise UserError(f"--episodes is {episodes}; a mixture of {period} shares needs {period}")
-    return max(1, min(num_envs, episodes) // period) * period
+def _group(experiment: Experiment, num_envs: int, episodes: int) -> Pool:
+    count = whole_periods(experiment.env, min(num_envs, episodes))
+    wanted = f"at least {count}, one for each share of the mixture"
+    expect(count <= episodes, "--episodes", episodes, wanted)
+    return make_group(experiment, count)
 
 
 def _opened(

@@ -19,6 +19,7 @@ from srl.evaluation.playing import keep_playing, one_thread_pool
 from srl.evaluation.video import Film
 from srl.loop.acting.trained import acting_policy_set, trained_policies
 from srl.loop.seeds import environment_seed
+from srl.pools.mixture import whole_periods
 from srl.record.run_record import RunFolder, films, remove_unfinished_films
 from srl.record.versions import OFFERED, Versions
 from srl.system.background.cpu_limit import CpuLimit
@@ -57,7 +58,7 @@ class _Evaluating:
         self._settings = settings = experiment.evaluation
         self._versions, self._cpu_limit = Versions(folder), cpu_limit
         env = settings.environment(experiment.env)
-        num_envs = min(settings.episodes, _MOST_ENVIRONMENTS)
+        num_envs = whole_periods(env, min(settings.episodes, _MOST_ENVIRONMENTS))
         self._environments = one_thread_pool(env, num_envs, experiment.action_repeat)
         self._specs = specs = self._environments.specs
         self._policy_set = acting_policy_set(
@@ -65,7 +66,7 @@ class _Evaluating:
         )
         self._teams = teams_of(specs.agents, self._policy_set.members).members
         self._names = evaluated_metrics(specs, self._policy_set.members)
-        settings.expect_metric(self._names)
+        settings.expect_fit(specs, self._policy_set.members)
         self._filmed = replace(experiment, env=env)
         self._run = RunFolder(folder)
         self._film: Film | None = None

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from srl.config.experiment import Experiment, Resolved
 from srl.core.config_values import unreachable
-from srl.core.episodes import evaluated_metrics
 from srl.core.errors import UserError
 from srl.launch.auto import settled
 from srl.loop.policy_set import PolicySet, assign
@@ -59,7 +58,7 @@ def expect_fit(experiment: Experiment) -> None:
         specs = expect_environment(evaluation.environment(experiment.env), *limits, probe=True)
     if specs is not None:
         policies = assign(experiment.policies, specs.agents).trained
-        evaluation.expect_metric(evaluated_metrics(specs, policies))
+        evaluation.expect_fit(specs, policies)
 
 
 def _expect_reachable(experiment: Experiment) -> None:

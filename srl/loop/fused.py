@@ -188,8 +188,7 @@ class CompiledLoop(LocalEnvironments):
         with self._environments.errors():
             done = self._program(*self._operands())
             learner.replays.buffers, self._environments.now, learner.states, *rest = done
-            self._version, *given = rest
-            timesteps, policies, losses = given
+            self._version, timesteps, policies, losses = rest
             followed = jax.device_get(timesteps)
         progress = learner.progress
         for unroll in followed:

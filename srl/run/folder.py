@@ -442,8 +442,8 @@ def _compare(folder: RunFolder, stored: Any, current: Any, *, refuse: bool) -> N
         for values in (stored, current)
     )
     for name, value in stored.items():
-        same = name not in current or current[name] == value
-        if not same and repr(current[name]) != repr(value):  # NaN is not equal to itself
+        own = current.get(name, value)
+        if own != value and repr(own) != repr(value):  # NaN is not equal to itself
             text = (
                 f"{folder.path} began with {name}={value!r}, but the code it imports now gives "
                 f"{current[name]!r}"

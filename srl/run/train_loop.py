@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from srl.algorithms.privileged import policy_specs
 from srl.config.experiment import Experiment
 from srl.config.sources import INIT_FROM
-from srl.core.episodes import evaluated_metrics
-from srl.core.errors import Unwritable, expect
+from srl.core.errors import Unwritable
 from srl.loop.learning.progress import Progress
 from srl.loop.stage import Stage
 from srl.loop.training import Training
@@ -139,12 +138,9 @@ class Run:
                     revert_films(RunFolder(self.folder), resumed_at)
             self._stack.enter_context(closing(self._metrics))
             if settings := self.experiment.evaluation:
-                least, number = max(1, len(specs.task_of)), settings.episodes
-                wanted = f"at least {least}, one for each share of the mixture"
-                expect(number >= least, "evaluation.episodes", number, wanted)
                 if not settings.options:  # others were looked at before the run
                     members = trainer.learner.policy_set.members
-                    settings.expect_metric(evaluated_metrics(specs, members))
+                    settings.expect_fit(specs, members)
                 self._evaluations = Evaluations(settings, self.folder, self.checkpoints)
                 self._stack.enter_context(closing(self._evaluations))
             self.show.start(trainer)

@@ -103,9 +103,10 @@ void Locomotion::Serialize(Archive& archive) {
   archive.Vector(state_);
   archive.Vector(observation_);
   if (state_.size() != size || observation_.size() != observed) {
-    throw std::runtime_error("the saved state is " + std::to_string(state_.size()) +
-                             " numbers long, expected " + std::to_string(size) +
-                             ": it comes from another model");
+    throw std::runtime_error("the saved state has " + std::to_string(state_.size()) +
+                             " numbers and its observation " + std::to_string(observation_.size()) +
+                             ", expected " + std::to_string(size) + " and " +
+                             std::to_string(observed) + ": it comes from another model");
   }
   archive.Value(place_);
   archive.Value(x_position_);

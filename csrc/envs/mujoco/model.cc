@@ -42,9 +42,14 @@ std::shared_ptr<const Model> Model::Load(const std::string& file) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, Time>, std::weak_ptr<const Model>> loaded;
   static std::shared_ptr<const Model> latest;  // specs are asked for before environments are made
-  const Time changed = LastWritten(file);
+  static std::pair<std::string, Time> of_latest;
+  std::error_code missing;
+  const std::pair<std::string, Time> given{file, std::filesystem::last_write_time(file, missing)};
   const std::lock_guard lock(mutex);
-  std::weak_ptr<const Model>& known = loaded[{file, changed}];
+  // A pool makes thousands of environments: while they hold it, one look at the folder is enough.
+  if (latest.use_count() > 1 && given == of_latest) return latest;
+  of_latest = given;
+  std::weak_ptr<const Model>& known = loaded[{file, LastWritten(file)}];
   latest = known.lock();
   if (!latest) {
     latest.reset(new Model(file));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from srl.config.experiment import load_experiment
+from srl.config.experiment import file_of, load_experiment
 from srl.core.console.arguments import Arguments, listed, number, one_of
 from srl.core.errors import UserError
 from srl.core.spaces import limits
@@ -176,7 +175,7 @@ def _rows(options: Any, env_options: dict[str, Any]) -> Iterator[tuple[str, Case
 
 def _id_and_options(env: str) -> tuple[str, dict[str, Any]]:
     """An environment's id, and the options that it has in the file of an experiment."""
-    if not re.fullmatch(r".+\.py(:\w+)?", env):
+    if file_of(env)[0] is None:
         return env, {}
     given = load_experiment(env).experiment.env
     if isinstance(given, EnvConfig):

@@ -64,7 +64,8 @@ class PythonPool(ExclusivePool):
         ids = self._masked(mask, into)
         row = self._row(into)
         self._prepare_reset(seed, ids)
-        self._advance(None if mask is None else ids, row)
+        if ids.size:
+            self._advance(None if mask is None else ids, row)
         self._raise_failures()
         return row.timestep
 

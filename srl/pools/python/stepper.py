@@ -99,7 +99,7 @@ class Episodes:
         mine = [self.returns, self.length, self.reset_next, self.absent]
         episodes, results, where = mine, target.results, None
         if len(envs) < len(self.length):
-            where = np.array(envs, np.intp) - self._first
+            where = np.array(envs) - self._first
             episodes, results = [x[where] for x in episodes], [x[where] for x in results]
         returns, length, reset_next, absent = episodes
         reward, terminated, truncated, *floats = results

@@ -205,8 +205,6 @@ class VectorEnvPool(PythonPool):
         self._asked_seed = None if seed is None else seed % _SEEDS
 
     def _advance(self, ids: np.ndarray | None, row: Row) -> None:
-        if ids is not None and not ids.size:  # a mask that names none
-            return
         envs = range(self.num_envs) if ids is None else ids.tolist()
         begins = self._control.reset_next.any()
         call = "reset" if self._asked.any() else "step"
