@@ -17,7 +17,7 @@ from srl.evaluation.players import UNTRAINED, Side, opponent, trained
 from srl.evaluation.video import Film, expect_film, live_pool
 from srl.loop.seeds import environment_seed
 from srl.loop.stepping.environments import make_group
-from srl.pools.mixture import whole_periods
+from srl.pools.mixture import fewest_environments
 from srl.pools.pool import Pool
 from srl.record.ratings import newest_ratings, ratings_line
 from srl.record.run_record import RunFolder, find_run
@@ -98,10 +98,10 @@ def evaluate(
 
 
 def _group(experiment: Experiment, num_envs: int, episodes: int) -> Pool:
-    count = whole_periods(experiment.env, min(num_envs, episodes))
-    wanted = f"at least {count}, one for each share of the mixture"
-    expect(count <= episodes, "--episodes", episodes, wanted)
-    return make_group(experiment, count)
+    least = fewest_environments(experiment.env)
+    wanted = f"at least {least}, one for each share of the mixture"
+    expect(episodes >= least, "--episodes", episodes, wanted)
+    return make_group(experiment, max(min(num_envs, episodes), least))
 
 
 def _opened(

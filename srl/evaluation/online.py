@@ -19,7 +19,7 @@ from srl.evaluation.playing import keep_playing, one_thread_pool
 from srl.evaluation.video import Film
 from srl.loop.acting.trained import acting_policy_set, trained_policies
 from srl.loop.seeds import environment_seed
-from srl.pools.mixture import whole_periods
+from srl.pools.mixture import fewest_environments
 from srl.record.run_record import RunFolder, films, remove_unfinished_films
 from srl.record.versions import OFFERED, Versions
 from srl.system.background.cpu_limit import CpuLimit
@@ -58,7 +58,7 @@ class _Evaluating:
         self._settings = settings = experiment.evaluation
         self._versions, self._cpu_limit = Versions(folder), cpu_limit
         env = settings.environment(experiment.env)
-        num_envs = whole_periods(env, min(settings.episodes, _MOST_ENVIRONMENTS))
+        num_envs = min(settings.episodes, max(_MOST_ENVIRONMENTS, fewest_environments(env)))
         self._environments = one_thread_pool(env, num_envs, experiment.action_repeat)
         self._specs = specs = self._environments.specs
         self._policy_set = acting_policy_set(

@@ -127,14 +127,10 @@ def mixture_of(env: Any) -> Mixture | None:
     return Mixture(tasks).with_options(env.arguments if isinstance(env, NamedEnv) else {})
 
 
-def whole_periods(env: Any, count: int) -> int:
-    """`count`, or so many environments of a mixture that all its tasks have their shares.
-
-    These are at most `count`, or one for each share.
-    """
+def fewest_environments(env: Any) -> int:
+    """The fewest environments in which each task of a mixture has its share; 1 of any other."""
     mixture = mixture_of(env)
-    period = len(mixture.task_of) if mixture else 1
-    return max(count // period, 1) * period
+    return len(mixture.task_of) if mixture else 1
 
 
 def _shares(names: Sequence[str], given: Any) -> dict[str, int]:
