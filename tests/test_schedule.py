@@ -65,7 +65,7 @@ def test_every_adjustable_setting_of_every_algorithm_takes_one_as_an_option():
         (lambda: PPO(clip=Schedule(((2.0, 1.0),))), "the progress of a point is 2.0; expected"),
         (lambda: PPO(clip=Schedule(function=lambda p: p)), "has no name by which a run's process"),
         (lambda: PPO(clip=Schedule(function=np.log)), "log failed at progress 0.0"),
-        (lambda: DQN(learning_rate=Schedule(points=(1, 2))), "has the point 1; expected (progre"),
+        (lambda: DQN(learning_rate=Schedule(points=(1, 2))), "points[0] is 1; expected a tuple"),
     ],
 )
 def test_what_is_no_schedule_of_a_setting_is_refused(algorithm, told):

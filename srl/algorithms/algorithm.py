@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from srl.algorithms.actor import Actor
 from srl.algorithms.distributions import Distribution
@@ -19,10 +19,18 @@ from srl.algorithms.frames import FrameStack
 from srl.algorithms.normalization import ObservationNormalizer, ScaledBytes
 from srl.algorithms.privileged import expect_may_see_more
 from srl.algorithms.returns import where_rows
-from srl.core.errors import PlanError, UserError, expect, expect_number
+from srl.core.errors import PlanError, UserError
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Schedule
-from srl.core.settings import Range, Settings, ZeroToOne, expect_parts, hints, ranges
+from srl.core.settings import (
+    Range,
+    Settings,
+    ZeroToOne,
+    alternatives,
+    annotations_of,
+    expect_settings,
+    ranges,
+)
 from srl.core.types import Array, Decision, Metrics, Policy, Specs, Timestep, Tree, Unroll
 from srl.dataflow.graph import Graph
 from srl.dataflow.loop import Loop
@@ -132,22 +140,17 @@ class Algorithm(Settings):
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits, or the algorithm not complete."""
         self.instance.expect_complete()
-        expect_parts("algorithm", self)
         for name in (item.name for item in fields(self)):
-            value, limits = getattr(self, name), self.limits.get(name)
-            if not isinstance(value, Schedule):
-                if limits is not None:
-                    expect_number(f"algorithm.{name}", value, *limits)
-            elif name in self.adjustable:
-                value.validate(f"algorithm.{name}", limits or (-math.inf,))
-            else:
+            value, limits = getattr(self, name), self.limits.get(name, (-math.inf,))
+            if isinstance(value, Schedule) and name in self.adjustable:
+                value.validate(f"algorithm.{name}", limits)
+            elif isinstance(value, Schedule):
                 can = " and ".join(self.adjustable) or "no setting"
                 raise UserError(
                     f"algorithm.{name} is a schedule; of {type(self).__name__}, {can} can change "
                     "while a run goes"
                 )
-        given, known = self.scaled_bytes, get_args(ScaledBytes)
-        expect(given in known, "algorithm.scaled_bytes", given, " or ".join(known))
+        expect_settings("algorithm", self)
         expect_may_see_more(self)
         if self.network.shared and not self.learns_state_value:
             raise UserError(
@@ -227,8 +230,8 @@ class Algorithm(Settings):
 @functools.cache
 def adjustable_settings(kind: type[Algorithm]) -> tuple[str, ...]:
     """The settings of an algorithm that may change while a run goes."""
-    found = (n for n, options in hints(kind).items() for hint in options if Schedule in hint)
-    return tuple(dict.fromkeys(found))
+    hints = annotations_of(kind).items()
+    return tuple(name for name, own in hints if any(Schedule in alternatives(h) for h in own))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from srl.algorithms.replay import Draws, Replay
-from srl.core.errors import UserError, expect_number, reported
+from srl.core.errors import UserError, reported
 from srl.core.lazy import jax, jnp
-from srl.core.settings import NotNegative, Range, Settings
+from srl.core.settings import NotNegative, Range, Settings, expect_settings
 from srl.core.spaces import narrow_dtype, spaces
 from srl.core.types import Array, Specs
 
@@ -43,8 +43,7 @@ class Hindsight(Settings):
         Args:
             name: Of the setting that holds this.
         """
-        expect_number(f"{name}.k", self.k, 1)
-        expect_number(f"{name}.distance", self.distance, 0.0)
+        expect_settings(name, self)
 
     def expect_fit(self, specs: Specs) -> None:
         """Raises UserError unless observations have goals, of one shape."""

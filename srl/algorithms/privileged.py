@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from srl.core.errors import UserError, expect
+from srl.core.errors import UserError
 from srl.core.spaces import Space, is_mask, joined_space, space_tree
 from srl.core.tree import leaves_of
 from srl.core.types import Specs, Tree
@@ -70,8 +70,6 @@ def expect_may_see_more(algorithm: Any) -> None:
         algorithm: Its settings.
     """
     privileged, name = algorithm.privileged, type(algorithm).__name__
-    good = isinstance(privileged, tuple | list) and all(isinstance(x, str) for x in privileged)
-    expect(good, "algorithm.privileged", privileged, 'keys of observations, such as ("state",)')
     if privileged and not algorithm.values_see_more:
         raise UserError(
             f"algorithm.privileged={privileged}: {name} acts by the values that it learns, so they "

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from srl.algorithms.distributions import any_allowed
 from srl.algorithms.normalization import ObservationNormalizer
 from srl.algorithms.q_network import EpsilonGreedy, QNetwork, q_network
 from srl.algorithms.value_heads import ValueHead, of_action
-from srl.core.errors import UserError, expect, expect_number
+from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.settings import AtLeastOne, Settings
+from srl.core.settings import AtLeastOne, Settings, expect_settings
 from srl.core.spaces import Space, spaces
 from srl.core.types import Array, Policy, Specs, Tree, Unroll
 from srl.networks import PolicyAndValue
@@ -43,10 +43,7 @@ class Mixer(Settings):
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""
-        kinds = get_args(Kind)
-        expect(self.kind in kinds, "algorithm.mixer.kind", self.kind, " or ".join(kinds))
-        for name in ("width", "weights_width"):
-            expect_number(f"algorithm.mixer.{name}", getattr(self, name), 1)
+        expect_settings("algorithm.mixer", self)
 
 
 def expect_mixable(config: Any) -> None:

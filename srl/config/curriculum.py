@@ -14,11 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from srl.core.errors import UserError, expect, expect_number
+from srl.core.errors import UserError, expect
 from srl.core.field_types import FromText
-from srl.core.settings import Settings
+from srl.core.settings import Range, Settings, expect_settings
 from srl.pools.config import environment_options
 
 _SIGNS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -56,7 +56,7 @@ class Lesson(FromText, Settings):
     """The condition with which the next lesson begins: METRIC >= NUMBER, or with another of <=, >
     and <; several are joined by `and`. Metrics are those of episodes in reports, env_steps and
     updates."""
-    episodes: int = 100
+    episodes: Annotated[int, Range(1, 100_000)] = 100
     """Episodes of the lesson, of a task's for its metrics, before the condition counts. Means are
     over the last 100."""
 
@@ -92,9 +92,8 @@ class Lesson(FromText, Settings):
         """Raises UserError where a setting is out of its limits."""
         good = isinstance(self.options, Mapping)
         expect(good, f"{name}.options", self.options, 'values by name: {"length": 4}')
-        good = isinstance(self.until, str) and bool(self.conditions)
-        expect(good, f"{name}.until", self.until, _CONDITION)
-        expect_number(f"{name}.episodes", self.episodes, 1, 100_000)
+        expect_settings(name, self)
+        expect(self.conditions, f"{name}.until", self.until, _CONDITION)
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from srl.core.episodes import evaluated_metrics
-from srl.core.errors import UserError, expect, expect_number, nearest
-from srl.core.settings import Settings
+from srl.core.errors import UserError, expect, nearest
+from srl.core.settings import Count, NotNegative, Range, Settings, expect_settings
 from srl.core.types import Specs
 from srl.pools.config import with_options
 
@@ -25,47 +25,39 @@ Actions = Literal["greedy", "sampled", "both"]
 class Evaluation(Settings):
     """Whole episodes of versions of the policies, played by a background process."""
 
-    episodes: int = 20
+    episodes: Annotated[int, Range(1, 100_000)] = 20
     """Episodes in the evaluation of each version."""
-    every: int = 0
+    every: Count = 0
     """Updates between versions; 0 takes those of report lines. Versions that come during an
     evaluation are skipped, except the newest."""
     actions: Actions = "greedy"
     """The most probable actions, sampled actions as in training, or both, with the metrics of
     sampled actions in eval/sampled/."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """The seed of the environments and of sampling, the same for all versions."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment that differ from training's, by name. The spaces must stay the
     same, but for privileged keys. As arguments: --evaluation.options.NAME VALUE."""
     metric: str = "return"
     """The metric of eval/* that selects the best version; more is better."""
-    target: float | None = None
+    target: Annotated[float | None, Range(-_LARGEST, _LARGEST)] = None
     """Ends the run as soon as a version's metric is at least this."""
     video: bool = False
     """Films of the evaluated versions in the run's videos/: the first 20 seconds of an episode of
     each. The newest 20 films are kept."""
-    share: float = 0.03
+    share: Annotated[float, Range(1e-3, 1.0)] = 0.03
     """Largest share of the CPUs' time; 1 takes all, with the priority of training."""
-    last_seconds: float = 120.0
+    last_seconds: NotNegative = 120.0
     """Longest wait in seconds, at the end of the run, for the evaluation of its last version, which
     then has no limit of CPU time; 0 does not wait."""
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""
-        expect_number("evaluation.episodes", self.episodes, 1, 100_000)
-        expect_number("evaluation.every", self.every, 0)
-        known = get_args(Actions)
-        expect(self.actions in known, "evaluation.actions", self.actions, " or ".join(known))
-        expect_number("evaluation.seed", self.seed, 0, 2**32 - 1)
+        expect_settings("evaluation", self)
         good = isinstance(self.options, Mapping)
         expect(good, "evaluation.options", self.options, 'values by name: {"horizon": 240}')
-        good = isinstance(self.metric, str) and bool(self.metric) and "eval/" not in self.metric
+        good = bool(self.metric) and "eval/" not in self.metric
         expect(good, "evaluation.metric", self.metric, "a name such as return, for eval/return")
-        if self.target is not None:
-            expect_number("evaluation.target", self.target, -_LARGEST, _LARGEST)
-        expect_number("evaluation.share", self.share, 1e-3, 1.0)
-        expect_number("evaluation.last_seconds", self.last_seconds, 0.0)
 
     def expect_fit(self, specs: Specs, policies: Mapping[str, tuple[int, ...]]) -> None:
         """Raises UserError if evaluation will have no such metric, or not play all tasks."""

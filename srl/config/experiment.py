@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 
@@ -29,12 +29,12 @@ from srl.config.overrides import override, split
 from srl.config.plan_checks import expect_plan
 from srl.config.self_play import SelfPlay
 from srl.config.sources import expect_sources, expect_teacher, pinned, sources_of
-from srl.config.tracking import NAMES, Tracker, Tracking, expect_texts
+from srl.config.tracking import Tracker, Tracking, expect_texts
 from srl.core.backends import id_of
 from srl.core.config_values import import_folders
 from srl.core.declared import expect_declared
-from srl.core.errors import PlanError, UserError, expect, expect_number
-from srl.core.settings import Settings
+from srl.core.errors import PlanError, UserError, expect
+from srl.core.settings import AtLeastOne, Count, Range, Settings, expect_settings
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
@@ -47,6 +47,9 @@ from srl.record.experiment_file import import_file
 from srl.record.files import short_path
 from srl.system.search_path import add_folder
 
+_MOST_STEPS = 2**53  # a float64 does not hold more exactly
+_SECONDS = Range(1e-3, LONGEST_SECONDS)
+
 
 @dataclass(frozen=True)
 class Experiment(Settings):
@@ -58,7 +61,7 @@ class Experiment(Settings):
     """An id such as CartPole-v1, native:CartPole-v1, module:Name-v0 or pettingzoo:module, a
     callable that makes a Gymnasium environment, or an environment's configuration. Options of an id
     are --env.OPTION VALUE, or NamedEnv(id, options) in a file."""
-    num_envs: int = 64
+    num_envs: Annotated[int, Range(1, MOST)] = 64
     """Environments stepped together."""
     algorithm: Algorithm = field(default_factory=PPO)
     """The learning algorithm of the policies, with its settings."""
@@ -85,41 +88,41 @@ class Experiment(Settings):
     plan: Plan | str | None = None
     """The division of the training loop into workers: a plan, the name of one, or auto, which
     measures a few. The kind of environment and `max_staleness` decide the default."""
-    max_staleness: int | None = 0
+    max_staleness: Annotated[int | None, Range(0, 1000)] = 0
     """Largest age, in updates, of the parameters that act. 0 is synchronous and reproducible. None
     never waits for parameters: unrolls begin up to 8 updates ahead of the learner."""
-    groups: int = 0
+    groups: Annotated[int, Range(0, MOST)] = 0
     """Number of groups of environments with common steps and decisions; 0 leaves it to the plan."""
-    env_steps: int = 1_000_000
+    env_steps: Annotated[int, Range(1, _MOST_STEPS)] = 1_000_000
     """Number of environment steps to train for."""
-    updates: int | None = None
+    updates: Annotated[int | None, Range(1, MOST)] = None
     """Number of updates to train for, in place of environment steps."""
-    pause_at: int | None = None
+    pause_at: Annotated[int | None, Range(1, _MOST_STEPS)] = None
     """Environment steps after which the run pauses; `srl resume --env-steps` continues it.
     Schedules, such as a falling learning rate, follow env_steps or updates."""
-    minutes: float | None = None
+    minutes: Annotated[float | None, _SECONDS] = None
     """Minutes after which the run pauses, compilation included, with a checkpoint. `srl resume`
     continues it for as many minutes again."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """The seed of the environments, the networks and the sampling."""
-    threads: int = 0
+    threads: Annotated[int, Range(0, MOST)] = 0
     """Threads of the environment pool; 0 takes every core."""
-    workers: int | None = None
+    workers: Annotated[int | None, Range(0, MOST)] = None
     """Processes that step each pool of Python environments; by default the trainer steps these one
     after the other. Those with a process each may step as they get ready (docs/tuning.md)."""
-    step_timeout: float | None = None
+    step_timeout: Annotated[float | None, _SECONDS] = None
     """Longest seconds of a step or reset in one of these processes; 60 by default."""
-    heartbeat_seconds: float = 60.0
+    heartbeat_seconds: Annotated[float, Range(0.1, LONGEST_SECONDS)] = 60.0
     """Seconds without a message or progress after which a worker process counts as hung, and is
     killed and restarted. Before its main loop begins, at least 300 seconds without progress are
     allowed. In a single-process run a hang is only reported."""
-    report_every: int = 0
+    report_every: Count = 0
     """Updates between report lines; 0 chooses about 50 lines a run, at most 100 updates apart, and
     another after the first update."""
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: Annotated[float, Range(0.0, LONGEST_SECONDS / 60)] = 5.0
     """Most minutes between checkpoints. Intervals start small and double up to this. The first
     checkpoint follows the first update, and the last comes at the end."""
-    keep_checkpoints: int = 5
+    keep_checkpoints: AtLeastOne = 5
     """The number of newest checkpoints to keep."""
     tags: tuple[str, ...] = ()
     """Labels of the run, in config.json and for trackers."""
@@ -220,16 +223,14 @@ class Experiment(Settings):
         expect_declared("experiment", self)
         good = isinstance(self.name, str) and re.fullmatch(r"\w[\w.-]*", self.name)
         expect(good, "name", self.name, "letters, digits, '-', '_', '.'")
-        for field_name, limits in _LIMITS.items():
-            may_be_none = field_name in _MAY_BE_NONE
-            expect_number(field_name, getattr(self, field_name), *limits, or_none=may_be_none)
+        good = isinstance(self.algorithm, Algorithm)
+        expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
+        self.algorithm.validate()
+        expect_settings("", self)
         self._validate_parts()
 
     def _validate_parts(self) -> None:
         expect_source("env", self.env)
-        good = isinstance(self.algorithm, Algorithm)
-        expect(good, "algorithm", self.algorithm, "an algorithm such as PPO()")
-        self.algorithm.validate()
         most = int(MOST * self.steps_per_update)
         expect(
             self.updates is not None or self.env_steps <= most,
@@ -239,18 +240,17 @@ class Experiment(Settings):
         )
         expect_policies(self.policies)
         good = isinstance(self.team_reward, Mapping)
-        good = good and {*self.team_reward.values()} <= {"sum", "mean"}
+        good = good and all(
+            isinstance(pattern, str) and how in ("sum", "mean")
+            for pattern, how in self.team_reward.items()
+        )
         expect(good, "team_reward", self.team_reward, 'sum or mean by pattern, {"hider*": "sum"}')
         expect_sources(self.sources)
         expect_teacher(self.teacher, self.teacher_key, self.algorithm, asked=self.taught)
         if self.self_play is not None:
-            good = isinstance(self.self_play, SelfPlay)
-            expect(good, "self_play", self.self_play, "SelfPlay(...), or none")
             self.self_play.validate()
         expect_curriculum(self.curriculum)
         if self.evaluation is not None:
-            good = isinstance(self.evaluation, Evaluation)
-            expect(good, "evaluation", self.evaluation, "Evaluation(...), or none")
             self.evaluation.validate()
             self.evaluation.environment(self.env)
         elif self.on_evaluation is not None:
@@ -259,9 +259,6 @@ class Experiment(Settings):
                 "evaluation=Evaluation(), or leave out the hook"
             )
         expect_texts("tags", self.tags)
-        expect_texts("trackers", self.trackers, NAMES)
-        good = isinstance(self.tracking, Tracking)
-        expect(good, "tracking", self.tracking, "Tracking(...)")
         self.tracking.validate()
         for hook, given in ((name, getattr(self, name)) for name in HOOKS.values()):
             expect(given is None or callable(given), hook, given, "a function of an srl.Event")
@@ -286,24 +283,6 @@ class Experiment(Settings):
 _NONE: Mapping[str, Any] = MappingProxyType({})
 HOOKS = {"report": "on_report", "checkpoint": "on_checkpoint", "evaluation": "on_evaluation"}
 """The fields that hold hooks, by the events that these are called at."""
-_MAY_BE_NONE = ("max_staleness", "updates", "pause_at", "minutes", "workers", "step_timeout")
-_LIMITS: dict[str, tuple[float, ...]] = {
-    "num_envs": (1, MOST),
-    "max_staleness": (0, 1000),
-    "groups": (0, MOST),
-    "env_steps": (1, 2**53),  # a float64 does not hold more exactly
-    "pause_at": (1, 2**53),
-    "minutes": (1e-3, LONGEST_SECONDS),
-    "updates": (1, MOST),  # a version is int32
-    "seed": (0, 2**32 - 1),  # JAX's random keys would take higher ones for lower ones
-    "threads": (0, MOST),
-    "workers": (0, MOST),
-    "step_timeout": (1e-3, LONGEST_SECONDS),
-    "heartbeat_seconds": (0.1, LONGEST_SECONDS),
-    "report_every": (0,),
-    "checkpoint_minutes": (0.0,),
-    "keep_checkpoints": (1,),
-}
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,8 @@ def expect_policies(policies: Any) -> None:
     good = isinstance(policies, Mapping) and bool(policies)
     expect(good, "policies", policies, 'names by pattern, such as {"*": "policy"}')
     for pattern, policy in policies.items():
+        good = isinstance(pattern, str) and pattern
+        expect(good, "policies: a pattern", pattern, "a text such as * or hider*")
         name = f"policies[{pattern!r}]"
         if isinstance(policy, Fixed):
             policy.validate(name)

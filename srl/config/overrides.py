@@ -87,7 +87,9 @@ def override(
                 f"not expected: {argument}; a switch is --NAME or --no-NAME, other options take a "
                 "value"
             )
-        if flag in off and not has_value:
+        if flag in off:
+            if has_value:
+                raise UserError(f"{flag} takes no value; give it alone, or {off[flag].flag}={text}")
             given[off[flag].path] = False
             continue
         if flag not in known:

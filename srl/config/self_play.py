@@ -13,11 +13,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 from srl.config.tracking import expect_texts
-from srl.core.errors import expect, expect_number
-from srl.core.settings import Settings
+from srl.core.settings import AtLeastOne, Range, Settings, ZeroToOne, expect_settings
 
 Choice = Literal["uniform", "recent", "hard"]
 _NONE_KNOWN: Mapping[int, float] = MappingProxyType({})
@@ -28,34 +27,28 @@ _EASY = 1e-3  # the least weight of a version: also one that always loses is met
 class SelfPlay(Settings):
     """Matches with past versions from a pool on disk."""
 
-    past: float = 0.2
+    past: ZeroToOne = 0.2
     """Share of the environments in which a past version plays one side; 0 keeps the pool only."""
-    every: int = 20
+    every: AtLeastOne = 20
     """Updates between versions that enter the pool."""
-    keep: int = 20
+    keep: Annotated[int, Range(2)] = 20
     """Most versions in the pool: the first, the newest, and others evenly between."""
     choice: Choice = "uniform"
     """The opponents: any version of the pool, those of its newer half, or more often those that are
     hard to beat (prioritised fictitious self-play of Vinyals et al., 2019)."""
-    hold: int | None = None
+    hold: Annotated[int | None, Range(1)] = None
     """Updates between past opponents. The default is the length of the longest episode; give it if
     that is not known. An episode keeps its opponent, unless it takes longer than this."""
     exploiters: tuple[str, ...] = ()
     """Other runs, as RUN_DIR or RUN_DIR:VERSION, whose policies are further opponents: those with
     the same names and networks as policies here. Their files are copied when the run begins."""
-    evaluate: float = 0.05
+    evaluate: ZeroToOne = 0.05
     """Largest share of the CPUs for Elo ratings, by a background process; 0 for none."""
 
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""
-        expect_number("self_play.past", self.past, 0.0, 1.0)
-        expect_number("self_play.every", self.every, 1)
-        expect_number("self_play.keep", self.keep, 2)
-        choices = get_args(Choice)
-        expect(self.choice in choices, "self_play.choice", self.choice, " or ".join(choices))
-        expect_number("self_play.hold", self.hold, 1, or_none=True)
+        expect_settings("self_play", self)
         expect_texts("self_play.exploiters", self.exploiters)
-        expect_number("self_play.evaluate", self.evaluate, 0.0, 1.0)
 
     def pool(self, updates: int) -> tuple[int, ...]:
         """The versions in the pool after so many updates, oldest first.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from srl.core.errors import RunError, UserError, expect_number, range_text
 from srl.core.field_types import FromText
-from srl.core.settings import Settings
+from srl.core.settings import Settings, expect_settings
 
 _CHECKED = 100
 """Parts of a run, at whose ends a function is checked before the run begins."""
@@ -77,13 +77,12 @@ class Schedule(FromText, Settings):
 
     def validate(self, name: str, limits: Sequence[float] = (-math.inf,)) -> None:
         """Raises UserError where it is none, or leaves the limits of the setting `name`."""
+        expect_settings(name, self)
         if (self.function is None) == (not self.points):
             raise UserError(f"{name}: a Schedule has points, or a function; give one of them")
         if self.function is not None:
             self._validate_function(name, limits)
         for point in self.points:
-            if not isinstance(point, tuple | list) or len(point) != 2:
-                raise UserError(f"{name} has the point {point!r}; expected (progress, value)")
             expect_number(f"{name}: the progress of a point", point[0], 0.0, 1.0)
             expect_number(f"{name}: the value of a point", point[1], *map(float, limits))
         if list(self.points) != sorted(self.points, key=lambda point: point[0]):

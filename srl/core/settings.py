@@ -7,10 +7,22 @@ import functools
 import inspect
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from srl.core.errors import UserError, expect
+from srl.core.errors import UserError, expect, expect_number
 from srl.core.other_names import setting_hint
 
 
@@ -29,36 +41,46 @@ class Range(NamedTuple):
 
 
 AtLeastOne = Annotated[int, Range(1)]
+Count = Annotated[int, Range(0)]
 NotNegative = Annotated[float, Range(0.0)]
 ZeroToOne = Annotated[float, Range(0.0, 1.0)]
 
 
 @functools.cache
-def hints(kind: type) -> dict[str, list[tuple[Any, ...]]]:
-    """The parts of each annotation of a setting, by name: in a class, then in its bases.
+def annotations_of(kind: type) -> dict[str, list[Any]]:
+    """The annotations of settings, by name: in a class, then in its bases.
 
-    An annotation that cannot be evaluated, such as one imported for type checkers, is left out.
+    One that cannot be evaluated, such as one imported for type checkers, is left out.
     """
-    found: dict[str, list[tuple[Any, ...]]] = {}
+    found: dict[str, list[Any]] = {}
     for base in kind.__mro__:
         names = vars(sys.modules.get(base.__module__)) if base.__module__ in sys.modules else {}
         for name, hint in vars(base).get("__annotations__", {}).items():
             with contextlib.suppress(Exception):
                 hint = eval(hint, dict(names), dict(vars(base))) if isinstance(hint, str) else hint
-                options = found.setdefault(name, [])
-                options.append(get_args(hint))
-                options += map(get_args, get_args(hint))
+                found.setdefault(name, []).append(hint)
     return found
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of which a value may be by an annotation: those of a union, or one."""
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _range_of(hint: Any) -> Range | None:
+    own = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Range)]
+    inner = [_range_of(option) for option in alternatives(hint) if option is not hint]
+    return next(filter(None, [*own, *inner]), None)
 
 
 @functools.cache
 def ranges(kind: type) -> dict[str, Range]:
     """The ranges of a dataclass's settings, by name; one that is declared again keeps its range."""
-    found: dict[str, Range] = {}
-    for name, options in hints(kind).items():
-        own = [part for option in options for part in option if isinstance(part, Range)]
-        found |= {name: own[0]} if own else {}
-    return found
+    found = {
+        name: [*filter(None, map(_range_of, own))] for name, own in annotations_of(kind).items()
+    }
+    return {name: own[0] for name, own in found.items() if own}
 
 
 @functools.cache
@@ -70,27 +92,74 @@ def setting_types(kind: type) -> dict[str, Any]:
         return {}
 
 
-@functools.cache
-def parts(kind: type) -> dict[str, tuple[type, bool]]:
-    """The settings of a dataclass that have settings themselves: their class, and if None will do.
+def expect_settings(name: str, settings: Any) -> None:
+    """Checks settings, and those in them, by their annotations.
 
-    There are none where an annotation cannot be evaluated.
+    Numbers have to be within their Range; booleans, texts, choices (Literal), tuples, mappings and
+    settings that have settings themselves have to be what they are declared as. A default may be of
+    another type, and annotations of other kinds are not looked at.
+
+    Args:
+        name: Of what has the settings, such as algorithm; empty of an experiment.
+        settings: An instance of a dataclass.
+
+    Raises:
+        UserError: Naming the setting, its value, and what is expected.
     """
-    found: dict[str, tuple[type, bool]] = {}
-    for name, hint in setting_types(kind).items():
-        kinds = set(get_args(hint) or (hint,))
-        own, *others = kinds - {type(None)} or {None}
-        if not others and isinstance(own, type) and issubclass(own, Settings):
-            found[name] = own, type(None) in kinds
-    return found
+    kind = type(settings)
+    for item in fields(settings):
+        value, found = getattr(settings, item.name), annotations_of(kind).get(item.name)
+        if found and (item.name in ranges(kind) or value is not item.default):
+            path = f"{name}.{item.name}".lstrip(".")
+            hint = next((hint for hint in found if isinstance(value, _nested(hint))), found[0])
+            _expect_value(path, value, hint, ranges(kind).get(item.name))
 
 
-def expect_parts(name: str, settings: Any) -> None:
-    """Raises UserError where a setting that has settings itself is of another class."""
-    for part, (kind, may_be_none) in parts(type(settings)).items():
-        given, none = getattr(settings, part, None), ", or None" if may_be_none else ""
-        good = isinstance(given, kind) or (given is None and may_be_none)
-        expect(good, f"{name}.{part}", given, f"a {kind.__name__}{none}")
+def _nested(hint: Any) -> tuple[type, ...]:
+    """The classes of settings among the types of an annotation."""
+    kinds = alternatives(hint)
+    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings))
+
+
+def _expect_value(name: str, value: Any, hint: Any, limits: Range | None = None) -> None:
+    """Raises UserError for a value that its annotation does not allow."""
+    options, limits = alternatives(hint), limits or _range_of(hint)
+    kinds = [option for option in options if option is not NoneType]
+    if value is None and NoneType in options:
+        return
+    or_none = ", or none" * (NoneType in options)
+    own = _nested(hint)
+    if isinstance(value, own):
+        expect_settings(name, value)
+    elif limits is not None:
+        least, largest = limits
+        expect_number(name, value, least, largest, or_none=NoneType in options)
+    elif len(kinds) != 1:
+        return
+    elif own:
+        expect(False, name, value, f"{own[0].__name__}(...){or_none}")
+    elif kinds == [bool]:
+        expect(isinstance(value, bool), name, value, f"true or false{or_none}")
+    elif kinds == [str]:
+        expect(isinstance(value, str), name, value, f"a text{or_none}")
+    elif get_origin(kinds[0]) is Literal:
+        known = get_args(kinds[0])
+        expect(value in known, name, value, " or ".join(map(str, known)) + or_none)
+    elif get_origin(kinds[0]) is Mapping:
+        expect(isinstance(value, Mapping), name, value, f"values by name{or_none}")
+    elif get_origin(kinds[0]) is tuple:
+        _expect_items(name, value, get_args(kinds[0]))
+
+
+def _expect_items(name: str, values: Any, hints: tuple[Any, ...]) -> None:
+    """Raises UserError unless these are the items of a tuple: of any number, or one for a hint."""
+    many = ... in hints
+    if not isinstance(values, tuple | list):
+        such_as = f", such as {(values,)}" if many and isinstance(values, str | int) else ""
+        raise UserError(f"{name} is {values!r}; expected a tuple{such_as}")
+    expect(many or len(values) == len(hints), name, values, f"{len(hints)} values")
+    for number, value in enumerate(values):
+        _expect_value(f"{name}[{number}]", value, hints[0 if many else number])
 
 
 class _Signature:

@@ -127,7 +127,7 @@ def _expect_settings(
     numbers = {"episodes": episodes, "num-envs": num_envs, "video-episodes": video_episodes}
     for name, number in numbers.items():
         expect_number(f"--{name}", number, 1)
-    expect_number("--seed", seed, 0)
+    expect_number("--seed", seed, 0, 2**32 - 1)
     if isinstance(video, Path):
         expect_film(video)
     elif not video and (drawing or camera):

@@ -9,7 +9,7 @@ from typing import Any
 
 from srl.algorithms.privileged import policy_specs
 from srl.config.experiment import Experiment
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect
 from srl.core.lazy import jax
 from srl.core.types import Specs
 from srl.evaluation.episodes import Player
@@ -76,6 +76,8 @@ def opponent(
     Raises:
         UserError: If they cannot play in the environments of `experiment`.
     """
+    expect(isinstance(name, str | Path), "against", name, "RUN_DIR[:V], or untrained")
+    name = str(name)
     if name == UNTRAINED:
         return untrained(experiment, specs, seed)
     path, version = Path(name), None

@@ -60,7 +60,7 @@ def watch(
             such a checkpoint, policies that cannot play here, or a file that cannot be written.
     """
     expect_number("--episodes", episodes, 1)
-    expect_number("--seed", seed, 0)
+    expect_number("--seed", seed, 0, 2**32 - 1)
     folder, resolved = open_run(run_dir, trained=True, trust=trust)
     experiment = resolved.experiment
     recorder = _recorder(experiment)

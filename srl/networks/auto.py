@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError
+from srl.core.settings import AtLeastOne
 from srl.core.spaces import SMALLEST_PICTURE, Space, image_sides, is_image, space_tree
 from srl.core.tree import leaves_of
 from srl.networks.cnn import CNN
@@ -33,9 +34,9 @@ class AutoNetwork(Network):
 
     mlp: MLP = field(default_factory=MLP)
     """The perceptron; memory and layer normalisation belong to the whole network."""
-    widths: tuple[int, ...] = field(default=(), kw_only=True)
+    widths: tuple[AtLeastOne, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer of the perceptron, such as 400 300; by default those of mlp."""
-    value_widths: tuple[int, ...] = field(default=(), kw_only=True)
+    value_widths: tuple[AtLeastOne, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer of the value's perceptron, or of critics; by default the
     policy's."""
 

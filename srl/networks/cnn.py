@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from srl.core.errors import UserError
+from srl.core.settings import AtLeastOne
 from srl.core.spaces import Space, is_image, space_tree
 from srl.core.tree import leaves_of
 from srl.networks.network import Network
@@ -22,13 +24,13 @@ class CNN(Network):
     shorter of the two ends. Everything else that is observed joins at the dense layer.
     """
 
-    filters: tuple[int, ...] = (32, 64, 64)
+    filters: tuple[AtLeastOne, ...] = (32, 64, 64)
     """Filters of each convolution."""
-    kernels: tuple[int, ...] = (8, 4, 3)
+    kernels: tuple[AtLeastOne, ...] = (8, 4, 3)
     """Side of each convolution's window."""
-    strides: tuple[int, ...] = (4, 2, 1)
-    """Step of each convolution's window; at least 1."""
-    width: int = 512
+    strides: tuple[AtLeastOne, ...] = (4, 2, 1)
+    """Step of each convolution's window."""
+    width: AtLeastOne = 512
     """Units of the dense layer."""
 
     def features(self, space: Space) -> linen.Module:
@@ -38,6 +40,12 @@ class CNN(Network):
         if not self.fits(space):
             raise unsupported(space, "an image (a Box of three axes), or a Dict or Tuple with one")
 
+        lengths = len(self.filters), len(self.kernels), len(self.strides)
+        if len({*lengths}) > 1:
+            raise UserError(
+                "network: filters, kernels and strides have {}, {} and {} numbers; give each one "
+                "for each convolution".format(*lengths)
+            )
         layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
         return CNNFeatures(space, layers, self.width, self.layer_norm)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError
+from srl.core.settings import AtLeastOne
 from srl.core.spaces import Space, is_image
 from srl.networks.entities import entity_sets, named_leaves
 from srl.networks.network import Network
@@ -29,11 +30,11 @@ class EntityAttention(Network):
     one: it marks the entities that exist, seen or not.
     """
 
-    width: int = 64
+    width: AtLeastOne = 64
     """Units of the embeddings and of the attention; the layer after pooling has twice as many."""
-    heads: int = 4
+    heads: AtLeastOne = 4
     """Attention heads, which share the width."""
-    lidar_filters: int = 9
+    lidar_filters: AtLeastOne = 9
     """Filters of the circular convolution over the lidar's rays."""
 
     def features(self, space: Space) -> linen.Module:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from srl.core.errors import UserError, expect, expect_number
+from srl.core.errors import UserError
+from srl.core.settings import AtLeastOne, Count
 from srl.core.spaces import Space
 from srl.networks.network import Network
 
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 class MLP(Network):
     """Dense layers for vectors, numbers and categories, or any nesting of them."""
 
-    width: int = 64
+    width: AtLeastOne = 64
     """Units of each hidden layer."""
-    depth: int = 2
+    depth: Count = 2
     """Number of hidden layers."""
     activation: str = ""
     """Any function of `jax.nn`, such as tanh, relu or silu. By default tanh for policies and relu
     for values: a value of tanh units forgets states that are rare, and then the policy leaves what
     it has learned (docs/algorithms/ppo.md)."""
-    widths: tuple[int, ...] = field(default=(), kw_only=True)
+    widths: tuple[AtLeastOne, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer, such as 400 300, in place of width and depth."""
-    value_widths: tuple[int, ...] = field(default=(), kw_only=True)
+    value_widths: tuple[AtLeastOne, ...] = field(default=(), kw_only=True)
     """Units of each hidden layer of the value's network, or of critics; by default the policy's."""
     value_activation: str = field(default="", kw_only=True)
     """The activation of the value's network, or of critics; by default `activation`."""
@@ -36,7 +37,6 @@ class MLP(Network):
         """Gives the policy's hidden layers."""
         from srl.networks.mlp_features import MLPFeatures
 
-        expect_widths("value_widths", self.value_widths)
         for name in ("value_widths", "value_activation"):
             if self.shared and getattr(self, name):
                 raise UserError(
@@ -55,14 +55,4 @@ class MLP(Network):
 
     @property
     def _widths(self) -> tuple[int, ...]:
-        widths = self.widths or (self.width,) * self.depth
-        expect_widths("widths", widths)
-        return tuple(widths)
-
-
-def expect_widths(name: str, widths: tuple[int, ...]) -> None:
-    """Raises UserError unless these are the units of layers."""
-    good = isinstance(widths, tuple | list)
-    expect(good, f"network.{name}", widths, "the units of each layer, such as (400, 300)")
-    for width in widths:
-        expect_number(f"network.{name}", width, 1)
+        return tuple(self.widths) or (self.width,) * self.depth

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from srl.core.errors import UserError, reported
-from srl.core.settings import Settings
+from srl.core.settings import Count, Range, Settings, expect_settings
 from srl.core.spaces import Space
 from srl.networks.policy_and_value import PolicyAndValue
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Network(Settings):
     """Base of the network configurations."""
 
-    memory: int = field(default=0, kw_only=True)
+    memory: Count = field(default=0, kw_only=True)
     """Units of a recurrent layer before the head, for memory; 0: none."""
     cell: Literal["gru", "lstm"] = field(default="gru", kw_only=True)
     """The recurrent layer: gated recurrent units, or layer-normalised long short-term memory."""
-    after_memory: int | None = field(default=None, kw_only=True)
+    after_memory: Annotated[int | None, Range(0)] = field(default=None, kw_only=True)
     """Units of a hidden layer after the recurrent one, of the outputs and the inputs of that; 0:
     none. By default SAC, DiscreteSAC and TD3 have 256, others none."""
     layer_norm: bool = field(default=False, kw_only=True)
@@ -69,6 +69,7 @@ class Network(Settings):
         """
         from srl.networks.heads import policy_and_value
 
+        expect_settings("network", self)
         seen = space if value_space is None else value_space
         name = type(self).__name__
         with reported(f"{name}.features", "it gives a flax module"):

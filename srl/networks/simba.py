@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from srl.core.errors import UserError, expect_number
+from srl.core.errors import UserError
+from srl.core.settings import AtLeastOne
 from srl.core.spaces import Space
 from srl.networks.network import Network
 
@@ -23,21 +24,19 @@ class SimBa(Network):
     observations (`normalize_observations=True`). Layers are always normalised.
     """
 
-    width: int = 128
+    width: AtLeastOne = 128
     """Units of the policy's embedding and blocks."""
-    blocks: int = 1
+    blocks: AtLeastOne = 1
     """The policy's blocks."""
-    value_width: int = field(default=512, kw_only=True)
+    value_width: AtLeastOne = field(default=512, kw_only=True)
     """Units of the embedding and the blocks of the value, or of critics."""
-    value_blocks: int = field(default=2, kw_only=True)
+    value_blocks: AtLeastOne = field(default=2, kw_only=True)
     """Blocks of the value, or of critics."""
 
     def features(self, space: Space) -> linen.Module:
         """Gives the policy's blocks."""
         from srl.networks.simba_features import SimBaFeatures
 
-        for name in ("width", "blocks", "value_width", "value_blocks"):
-            expect_number(f"network.{name}", getattr(self, name), 1)
         if self.shared:
             raise UserError(
                 "network.shared=True: policy and value of SimBa differ in size; leave it out, or "

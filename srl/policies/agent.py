@@ -59,7 +59,7 @@ def load(
     """
     if not isinstance(run_dir, str | PathLike):
         raise UserError(f"srl.load was given {run_dir!r}; expected a run, or its folder")
-    expect_number("seed", seed, 0)
+    expect_number("seed", seed, 0, 2**32 - 1)
     return Agent(find_run(Path(run_dir), trained=True), version, seed, trust)
 
 

@@ -60,7 +60,7 @@ def share(
         UserError: For a run without such a checkpoint, or a folder that cannot be written.
     """
     expect_number("--episodes", episodes, 2)
-    expect_number("--seed", seed, 0)
+    expect_number("--seed", seed, 0, 2**32 - 1)
     output = output.absolute()
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UserError(f"{output} exists already; give a new or an empty folder")

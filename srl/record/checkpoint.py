@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from srl.core.errors import RunError, Unwritable, UserError
+from srl.core.errors import RunError, Unwritable, UserError, expect
 from srl.core.lazy import jax
 from srl.core.types import Tree
 from srl.record import array_file, block_files
@@ -212,18 +212,25 @@ class Checkpoints:
             Damaged: It cannot be read.
         """
         version = self._existing(version)
+        arrays, texts = self._read(version)
         try:
-            arrays, texts = array_file.read(self._file(version))
             metadata = _parsed(texts)
             if like is None:
                 return _nest(arrays), metadata
-        except (Unreadable, ValueError) as error:
+        except ValueError as error:
             raise self._damaged(version, error) from None
         leaves = named_leaves(like)
         if partial:
             arrays = {name: array for name, array in arrays.items() if name in leaves}
         self._compare(version, arrays, leaves)
         return jax.tree.structure(like).unflatten([arrays[n] for n in leaves]), metadata
+
+    def _read(self, version: int | str) -> tuple[dict[str, Any], dict[str, str]]:
+        """The arrays and the texts of a version that exists; Damaged if it cannot be read."""
+        try:
+            return array_file.read(self._file(version))
+        except Unreadable as error:
+            raise self._damaged(version, error) from None
 
     def restore_newest(
         self, like: Tree = None, alive: Callable[[], None] = lambda: None
@@ -239,12 +246,18 @@ class Checkpoints:
                 replays.
             Damaged: No version can be read.
         """
+        return self._newest(lambda version: self.restore(version, like)[0], alive)
+
+    def _newest(
+        self, read: Callable[[int], Any], alive: Callable[[], None] = lambda: None
+    ) -> tuple[Any, list[Damaged]]:
+        """The result of `read` for the newest whole version; see `restore_newest`."""
         later: list[Damaged] = []
         for version in reversed(self.versions()):
             try:
-                tree, _ = self.restore(version, like)
+                found = read(version)
                 self.check_replay(version, alive)
-                return tree, later
+                return found, later
             except Damaged as error:
                 later.append(error)
         if lacking := next((error for error in later if error.replay_only), None):
@@ -289,8 +302,7 @@ class Checkpoints:
     def leave_out_damaged_blocks(self) -> str:
         """Has the newest version that can be read list no damaged blocks of its replay any more.
 
-        Returns:
-            A text about the files that are left out; empty if there are none.
+        Gives a text about the files that are left out, which is empty if there are none.
 
         Raises:
             Unwritable: If the checkpoint cannot be written.
@@ -298,14 +310,13 @@ class Checkpoints:
         for version in reversed(self.versions()):
             try:
                 files = self.replay_files(version)
-                arrays, texts = array_file.read(self._file(version))
-            except (Damaged, Unreadable):
+                arrays, texts = self._read(version)
+            except Damaged:
                 continue
             damaged = block_files.damaged(self.replay_folder, files, lambda: None)
             if not damaged:
                 return ""
-            kept = {name: x for name, x in files.items() if name not in damaged}
-            texts[_REPLAY] = json.dumps(kept)
+            texts[_REPLAY] = json.dumps({n: x for n, x in files.items() if n not in damaged})
             try:
                 array_file.write(self._file(version), arrays, texts)
             except OSError as error:
@@ -340,10 +351,8 @@ class Checkpoints:
     def set_aside(self, version: int | str, why: str) -> Path:
         """Renames a version, so that it counts no more and is not lost; gives its path.
 
-        The files of its replay are kept no longer: later ones may have their names.
-
-        Raises:
-            RunError: If it cannot be renamed.
+        The files of its replay are kept no longer: later ones may have their names. RunError is
+        raised if it cannot be renamed.
         """
         names = itertools.chain([why], (f"{why}-{number}" for number in itertools.count(2)))
         paths = (self.folder / f"{version}.{name}" for name in names)
@@ -354,27 +363,18 @@ class Checkpoints:
             raise RunError(f"cannot rename {self._file(version)}: {error.strerror}") from error
 
     def adopt(self, other: Checkpoints, without: str) -> None:
-        """Makes the newest version of another folder the newest here.
+        """Makes the newest version of another folder that can be read the newest here.
 
-        It may be repeated if it was cut short. Later versions here are set aside.
-
-        Args:
-            other: Of the same networks.
-            without: The name of a value that is left out of the metadata.
+        It may be repeated if it was cut short. Later versions here are set aside, and the value
+        `without` is left out of the metadata.
 
         Raises:
             UserError: The other folder has no checkpoint.
-            Damaged: It cannot be read.
+            Damaged: None of them can be read.
             Unwritable: It cannot be written here.
         """
-        version = other.latest()
-        if version is None:
-            raise UserError(f"there is no checkpoint in {other.folder}")
+        (version, arrays, texts), _ = other._newest(lambda number: (number, *other._read(number)))
         files = other.replay_files(version)
-        try:
-            arrays, texts = array_file.read(other._file(version))
-        except Unreadable as error:
-            raise other._damaged(version, error) from None
         texts.pop(without, None)
         for later in self.versions():
             if later > version:
@@ -404,6 +404,8 @@ class Checkpoints:
                 f"there is no version {version} in {self.folder}; a run whose experiment has an "
                 "evaluation keeps its best"
             )
+        good = version is None or is_count(version)
+        expect(good, "version", version, "best, or a number of updates")
         versions = self.versions()
         if not versions:
             raise UserError(f"there is no checkpoint in {self.folder}")
@@ -450,10 +452,9 @@ class Checkpoints:
 
     def _failure(self, error: Exception) -> Unwritable:
         """The error of a save that failed; it lists the checkpoints that there are."""
-        try:
+        listed = ""
+        with contextlib.suppress(UserError):  # there is no folder any more
             listed = ", ".join(map(str, self.versions()))
-        except UserError:  # there is no folder any more
-            listed = ""
         kept = f"the earlier checkpoints ({listed}) are intact" if listed else "there is no other"
         reason = getattr(error, "strerror", None) or error
         return Unwritable(f"cannot save a checkpoint in {self.folder}: {reason}; {kept}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -25,10 +26,10 @@ from srl.core.config_values import (
     made_from,
     unreachable,
 )
-from srl.core.errors import UserError
+from srl.core.errors import RunError, UserError
 from srl.dataflow.plan import Plan
 from srl.pools.outside import outside_module
-from srl.record.checkpoint import Checkpoints
+from srl.record.checkpoint import BEST, Checkpoints
 from srl.record.files import short_path, write_atomically, writing
 from srl.record.run_record import (
     SCHEMA,
@@ -388,7 +389,10 @@ def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) 
         checkpoints.restore(version)
         if not partial_replay:
             checkpoints.check_replay(version)
-        later = [other for other in checkpoints.versions() if other > version]
+        later: list[int | str] = [other for other in checkpoints.versions() if other > version]
+        with contextlib.suppress(UserError, RunError):  # there is none, or it is damaged
+            if checkpoints.metadata(BEST)["updates"] > version:
+                later.append(BEST)  # it would end the run by its target
         return [checkpoints.set_aside(other, "later") for other in later]
 
 

@@ -148,7 +148,7 @@ def test_the_learner_takes_unrolls_with_the_key(name):
     [
         (DQN(privileged=("state",)), "DQN acts by the values that it learns"),
         (PPO(privileged=("state",), network=MLP(shared=True)), "cannot share its layers"),
-        (PPO(privileged="state"), r"keys of observations, such as \(\"state\",\)"),
+        (PPO(privileged="state"), r"is 'state'; expected a tuple, such as \('state',\)"),
     ],
 )
 def test_settings_without_a_value_that_could_see_more_are_refused(algorithm, words):

@@ -449,7 +449,9 @@ def test_layers_have_the_widths_that_are_given():
     assert (units(params["policy"]), units(params["value"])) == ([40, 30, 3], [20, 1])
     params = MLP(widths=(40, 30)).build(VECTOR, 3).init(jax.random.key(0))
     assert (units(params["policy"]), units(params["value"])) == ([40, 30, 3], [40, 30, 1])
-    with pytest.raises(UserError, match=r"network.widths is 0; expected a whole number from 1 up"):
+    with pytest.raises(
+        UserError, match=r"network.widths\[1\] is 0; expected a whole number from 1 up"
+    ):
         MLP(widths=(8, 0)).build(VECTOR, 3)
     with pytest.raises(UserError, match=r"network.value_widths with network.shared"):
         MLP(value_widths=(8,), shared=True).build(VECTOR, 3)

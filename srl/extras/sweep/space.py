@@ -168,7 +168,7 @@ def _range(flag: str, low: str, high: str, log: bool, annotation: Any) -> Range:
     whole = "FLOAT" not in kinds if annotation is not None else _whole(low) and _whole(high)
     if whole and not (_whole(low) and _whole(high)):
         raise UserError(f"{flag} {low}..{high}: the setting is a whole number; give whole ends")
-    if not numbers[0] < numbers[1] < math.inf:
+    if not -math.inf < numbers[0] < numbers[1] < math.inf:
         raise UserError(f"{flag} {low}..{high}: give the lower end first, and another upper end")
     if log and numbers[0] <= 0:
         raise UserError(f"{flag} {low}..{high}:log: the lower end must be above 0")
