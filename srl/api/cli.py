@@ -161,13 +161,13 @@ def run(argv: list[str]) -> int:
     here = options.on == "local"
     if options.compile and not (options.dry_run and here):
         raise UserError("--compile goes with --dry-run, on this machine")
+    refuse_engine_options(options)
     resolved = load_experiment(target, overrides, flags=parser.flags, here=here)
     expect_effect(resolved.experiment)
     if options.on != "local":
         from srl.launch.submit import run_elsewhere
 
         return run_elsewhere(resolved, options, _print)
-    refuse_engine_options(options)
     experiment = resolved.experiment
     if options.dry_run:
         from srl.loop.policy_set import PolicySet
@@ -237,25 +237,26 @@ def resume(argv: list[str]) -> int:
     _add_trust(parser)
     add_engine(parser)
     options = parser.parse_args(argv)
+    refuse_engine_options(options)
     from srl.launch.auto import settled
     from srl.launch.local import train
     from srl.run.folder import choose_start, extend_run, limit_run, open_run
 
     folder, resolved = open_run(options.run_dir, to_train=True, trust=options.trust)
-    from srl.launch.submit import refuse_running, resume_elsewhere
+    from srl.launch.submit import comes_back, refuse_running, resume_elsewhere
 
     refuse_running(folder)
-    start = {name: getattr(options, name) for name in ("version", "partial_replay", "anew")}
-    choose_start(folder, _print, **start)
     budget = {"env_steps": options.env_steps, "updates": options.updates}
     if any(value is not None for value in budget.values()):
-        resolved = extend_run(folder, resolved, **budget)
+        resolved = extend_run(folder, resolved, **budget, version=options.version)
     if options.minutes is not None:
         minutes = None if math.isinf(options.minutes) else options.minutes
         resolved = limit_run(folder, resolved, minutes)
+    start = {name: getattr(options, name) for name in ("version", "partial_replay", "anew")}
+    choose_start(folder, _print, **start)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _print)
-    refuse_engine_options(options)
+    comes_back(folder)
     return train(settled(folder, resolved, _print).experiment, folder, resume=True)
 
 

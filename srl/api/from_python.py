@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from srl.evaluation.evaluate import Results, evaluate
 from srl.launch.auto import settled
 from srl.launch.local import train as train_here
 from srl.launch.start import begin
-from srl.launch.submit import refuse_running
+from srl.launch.submit import comes_back, refuse_running
 from srl.policies.agent import Agent, load
 from srl.pools.python.sources import made_already
 from srl.record.run_record import RunFolder, find_run, read_config
@@ -157,7 +158,7 @@ class Run:
         Args:
             env_steps: The budget of environment steps in all, in place of the experiment's.
             updates: The same, in updates.
-            minutes: The longest time to train, in place of the experiment's.
+            minutes: The longest time to train, in place of the experiment's; `math.inf` for none.
             version: The updates of the checkpoint to continue from; the newest by default.
             partial_replay: True leaves out damaged blocks of the replay.
             anew: True trains from the beginning if there is no checkpoint.
@@ -169,11 +170,12 @@ class Run:
             folder, resolved = open_run(self.path, to_train=True, trust=trust)
         refuse_running(folder)
         say = _silent if quiet else print_line
-        choose_start(folder, say, version=version, partial_replay=partial_replay, anew=anew)
         if env_steps is not None or updates is not None:
-            resolved = extend_run(folder, resolved, env_steps=env_steps, updates=updates)
+            budget = {"env_steps": env_steps, "updates": updates}
+            resolved = extend_run(folder, resolved, **budget, version=version)
         if minutes is not None:
-            resolved = limit_run(folder, resolved, minutes)
+            resolved = limit_run(folder, resolved, None if minutes == math.inf else minutes)
+        choose_start(folder, say, version=version, partial_replay=partial_replay, anew=anew)
         resolved = settled(folder, resolved, say)
         if self._resolved is not None:
             self._resolved = resolved  # also if it is interrupted
@@ -235,6 +237,8 @@ def _resolved(
 
 
 def _train(folder: RunFolder, resolved: Resolved, *, resume: bool, quiet: bool) -> Run:
+    if resume:
+        comes_back(folder)
     code = train_here(
         resolved.experiment, folder, resume=resume, quiet=quiet, on_failure=_raise_failure
     )

@@ -217,6 +217,8 @@ def _next_multiple(number: int, factor: int) -> int:
     return -(-number // factor) * factor
 
 
+MOST_LEARNERS = 256
+"""The largest number of replicas that learn."""
 _LEAST = {"replicas": 1, "cores": 0.0, "gpus": 0.0, "hosts": 0, "batch": 0, "deadline": 0.0}
 """The least values of numbers of a fragment, whole numbers where these are."""
 
@@ -233,6 +235,8 @@ def _validate_values(plan: Plan) -> None:
         expect(isinstance(fragment, Fragment), where, fragment, "a Fragment")
         good = isinstance(fragment.nodes, tuple) and bool(fragment.nodes)
         expect(good, f"{where}.nodes", fragment.nodes, 'a tuple of nodes, such as ("step", "act")')
+        if "learn" in fragment.nodes:
+            expect_number(f"{where}.replicas", fragment.replicas, 1, MOST_LEARNERS)
         for field, least in _LEAST.items():
             expect_number(f"{where}.{field}", getattr(fragment, field), least)
         good = isinstance(fragment.memory, str)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from srl.config.experiment import Resolved, with_overrides
@@ -38,10 +40,23 @@ def settled(folder: RunFolder, resolved: Resolved, say: Callable[[str], object])
     """
     if resolved.experiment.plan != "auto":
         return resolved
-    with folder.locked():
+    with folder.locked(), _interrupted_by_sigterm():
         resolved = choose(resolved, say)
         record(folder, resolved)
     return resolved
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Lets SIGTERM, which `srl stop` sends, end the measuring as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def choose(resolved: Resolved, say: Callable[[str], object]) -> Resolved:
@@ -118,10 +133,12 @@ def _folder(plan: tuple[tuple[str, ...], Resolved], scratch: Path, pace: float) 
     arguments, resolved = plan
     steps = int(resolved.experiment.steps_per_update)
     every = max(1, round(pace / _REPORTS_A_SECOND))
-    kept = without(resolved.overrides, "--env-steps", "--updates", "--report-every")
+    replaced = ("--env-steps", "--updates", "--pause-at", "--report-every", "--trackers")
     budget = ("--env-steps", str(_MOST_UPDATES * steps), "--report-every", str(every))
+    own = (*budget, "--pause-at", "none", "--trackers", "none")
     path = scratch / "_".join(arguments[1:])
-    return create_run(with_overrides(resolved, (*kept, *budget)), path).path
+    kept = without(resolved.overrides, *replaced)
+    return create_run(with_overrides(resolved, (*kept, *own)), path).path
 
 
 def _measured(folders: Sequence[Path]) -> Iterator[Measured | str]:

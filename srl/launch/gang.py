@@ -20,6 +20,7 @@ _TRAINER_DEATHS, _OTHER_DEATHS = 5, 10  # in a row, without progress
 _SAME_FAILURES = 3  # in a row, that end a run
 _FORGIVEN_SECONDS = 300.0  # of work, after which a failure is no more in a row with the one before
 _MOST_DELAY_SECONDS = 5.0
+_LEAST_SILENCE = 3.0  # seconds: a worker sends a beat once in one
 _UNCOUNTED_DELAY_SECONDS = 0.5  # before a start after a death that does not count
 
 
@@ -124,10 +125,10 @@ class Member:
         """
         assert self.process is not None
         silent, begin_seconds = now - self.heard, max(BEGIN_SECONDS, limit_seconds)
-        if silent > limit_seconds:
+        if silent > (silence := max(limit_seconds, _LEAST_SILENCE)):
             state = self.process.state()
             if self.connected or state.startswith("stopped"):  # else it is still connecting
-                allowed = f"--heartbeat-seconds allows {limit_seconds:g} s"
+                allowed = f"--heartbeat-seconds allows {silence:g} s"
                 return f"has not been heard of for {silent:.0f} s: it is {state}, and {allowed}"
         if self.addresses is None:
             idle, limit = now - self.spawned, begin_seconds

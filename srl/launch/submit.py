@@ -100,6 +100,12 @@ def refuse_running(folder: RunFolder) -> None:
             )
 
 
+def comes_back(folder: RunFolder) -> None:
+    """Records that a run, which no engine has any more, is trained on this machine now."""
+    for name in ENGINES:
+        names_file(folder.path, name).unlink(missing_ok=True)
+
+
 def goes_on(folder: RunFolder) -> bool:
     """Tells if Slurm still has the job of a run's controller; True if that is not known."""
     if _engine_of(folder) != "slurm":  # or the names of the jobs are not written yet

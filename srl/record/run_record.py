@@ -15,7 +15,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,6 +62,8 @@ class RunFolder:
     """The paths of the parts of one run."""
 
     path: Path
+    made: tuple[Path, ...] = field(default=(), compare=False)
+    """The folders that were made for the run, the innermost first."""
 
     @property
     def config(self) -> Path:
@@ -162,10 +164,15 @@ class RunFolder:
         raise UserError(f"a process has locked {self.path}/lock, and its id is not written there")
 
     def discard(self) -> None:
-        """Removes a run that never began to train; its folder held nothing else."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Removes a run that never began to train, and the folders that were made for it."""
         with contextlib.suppress(OSError):  # other runs stay
-            self.path.parent.rmdir()
+            for part in self.path.iterdir():
+                if part.is_dir() and not part.is_symlink():
+                    shutil.rmtree(part, ignore_errors=True)
+                else:
+                    part.unlink()
+            for folder in self.made:
+                folder.rmdir()
 
 
 def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:

@@ -97,8 +97,9 @@ class Versions:
     # ---- the evaluator's side ----
 
     def begin(self) -> None:
-        """Records that versions are evaluated from now on."""
+        """Records that versions are evaluated from now on, without haste."""
         self._over.unlink(missing_ok=True)
+        self._urgent.unlink(missing_ok=True)  # of an earlier training's end
 
     def offered(self) -> str | None:
         """The identity of the version that is offered; None where there is none."""

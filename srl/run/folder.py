@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from srl.config.evaluation import Evaluation
 from srl.config.experiment import HOOKS, Experiment, Resolved, load_experiment
 from srl.config.overrides import without
 from srl.config.sources import pinned, plays, sources_of, with_sources
@@ -27,6 +28,7 @@ from srl.core.config_values import (
     unreachable,
 )
 from srl.core.errors import RunError, UserError
+from srl.core.settings import expect_settings
 from srl.dataflow.plan import Plan
 from srl.pools.outside import outside_module
 from srl.record.checkpoint import BEST, Checkpoints
@@ -68,12 +70,13 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     if run_dir is not None and RunFolder(path).config.exists():
         raise UserError(f"{path} already holds a run; `srl resume {path}` goes on, or remove it")
     source = resolved.source.read_bytes() if resolved.source else None
+    made = [part for part in (path, *path.absolute().parents) if not part.exists()]
     try:
         if run_dir is None:
             path = _new_folder(path)
         else:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = RunFolder(path.absolute())
+        folder = RunFolder(path.absolute(), tuple(made))
         if any(folder.path.iterdir()):
             raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
         for part in (folder.log("trainer").parent, folder.checkpoints):
@@ -251,6 +254,26 @@ def recorded_experiment(folder: Path) -> Experiment:
     return recorded(run, read_config(run)).experiment
 
 
+def recorded_budget(folder: RunFolder) -> Experiment:
+    """An experiment with a run's name, budget and target alone; nothing is imported for it.
+
+    Raises:
+        UserError: When `config.json` is damaged.
+    """
+    values = read_config(folder)["experiment"]
+    names = ("name", "env_steps", "updates", "pause_at")
+    known = {name: values[name] for name in names if name in values}
+    if isinstance(evaluation := values.get("evaluation"), dict):
+        chosen = {name: evaluation[name] for name in ("metric", "target") if name in evaluation}
+        known["evaluation"] = Evaluation(**chosen)
+    try:
+        experiment = Experiment(env="", **known)
+        expect_settings("", experiment)
+    except UserError as error:
+        raise UserError(f"{folder.config} is damaged: {error}") from None
+    return experiment
+
+
 def choose_start(
     folder: RunFolder,
     say: Callable[[str], object],
@@ -301,8 +324,9 @@ def extend_run(
     *,
     env_steps: int | None = None,
     updates: int | None = None,
+    version: int | None = None,
 ) -> Resolved:
-    """The same run with a larger budget, which its folder records.
+    """The same run with a larger budget than that of a version, which its folder records.
 
     It no longer ends at its target of evaluation if it has reached that.
 
@@ -316,7 +340,8 @@ def extend_run(
         raise UserError("give --env-steps or --updates, not both")
     kept = without(resolved.overrides, "--env-steps", "--updates", "--pause-at")
     option = f"--{name.replace('_', '-')}"
-    overrides = (*kept, option, str(budget))
+    # The experiment's file may have a pause.
+    overrides = (*kept, "--pause-at", "none", option, str(budget))
     changes: dict[str, Any] = {"updates": None, "pause_at": None, name: budget}
     experiment = dataclasses.replace(resolved.experiment, **changes)
     evaluation = experiment.evaluation
@@ -327,7 +352,8 @@ def extend_run(
     experiment.validate()
     resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
     with folder.locked():
-        counts = Checkpoints(folder.checkpoints).newest_counts()
+        checkpoints = Checkpoints(folder.checkpoints)
+        counts = checkpoints.newest_counts() if version is None else checkpoints.metadata(version)
         done = counts[name] if counts else 0
         if budget is not None and budget <= done:
             raise UserError(f"{option} {budget}: {done} are done already; give more")

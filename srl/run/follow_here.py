@@ -18,7 +18,7 @@ from srl.record.checkpoint import Checkpoints
 from srl.record.files import is_count
 from srl.record.run_record import RunFolder
 from srl.run.display import Counts, Display
-from srl.run.folder import recorded_experiment
+from srl.run.folder import recorded_budget
 from srl.run.metrics import FILE, is_evaluation, report_of
 from srl.run.status import read_outcome, read_reason, read_stage
 from srl.run.terminal import DONE, FAILED, INTERRUPTED, MISTAKEN, shown
@@ -55,7 +55,7 @@ def follow_here(folder: RunFolder, say: Say) -> int:
         0 if the run is finished; 130 if it was stopped before, or the user has left it running; its
         own exit code if it has failed.
     """
-    experiment = recorded_experiment(folder.path)
+    experiment = recorded_budget(folder)
     reports, started = _Reports(folder.path / FILE), False
     with contextlib.closing(Display(experiment)) as display:
         while True:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Account, Ledger
+from srl.dataflow.plan import MOST_LEARNERS
+from srl.loop.learning.unroll_ledger import Account, Ledger
 from srl.loop.stage import Stage
 from srl.record.files import is_count, read_object, write_atomically, write_output
 from srl.record.json_shape import COUNT, fits

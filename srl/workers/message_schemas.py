@@ -16,9 +16,7 @@ from srl.record.specs_json import specs_from_json
 from srl.streams import Message, Refused
 from srl.workers.control import ControlMessage, unpack
 
-ADDRESS = re.compile(
-    r"(unix|thread):\S+|(tcp(\+aes)?://)?\S+:\d+|\S+ unix:\S+ tcp(\+aes)?://\S+:\d+"
-)
+ADDRESS = re.compile(r"(unix|thread):.+|(tcp(\+aes)?://)?\S+:\d+|\S+ unix:.+ tcp(\+aes)?://\S+:\d+")
 """The address at which something listens: a stream, or learners that meet."""
 
 SCHEMAS: dict[int, dict[Any, Any]] = {

@@ -146,6 +146,15 @@ def test_an_evaluator_that_dies_is_started_again_and_gives_the_same_result(train
     assert shown == [f"the evaluator was killed by SIGKILL; it is started again; its log is {log}"]
 
 
+def test_an_evaluation_that_begins_is_in_no_haste_as_an_earlier_one_was_at_its_end(tmp_path):
+    versions = Versions(tmp_path)
+    versions.clear()
+    versions.offer({}, {}, urgent=True)
+    assert versions.urgent
+    versions.begin()
+    assert not versions.urgent
+
+
 def test_evaluated_versions_are_filmed_and_the_newest_films_stay(training, tmp_path):
     (tmp_path / "balance.py").write_text(EXPERIMENT)
     words = ["--evaluation.episodes", "2", "--evaluation.share", "1", "--evaluation.video", "true"]

@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
+import os
 import re
+import signal
 import tempfile
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.launch import auto
-from srl.record.run_record import read_config
+from srl.record.run_record import RunFolder, read_config
 from srl.run.folder import continue_run, create_run, open_run
 
 SLOW = """
@@ -166,3 +168,15 @@ def test_a_candidate_keeps_the_other_words(tmp_path):
         assert candidate.overrides == ("--seed", "3", "--max-staleness", "1", *words)
         assert candidate.experiment.max_staleness == 1
         assert candidate.experiment.settled_plan.name == words[1]
+
+
+def test_a_plan_is_measured_without_the_runs_end_and_trackers(tmp_path):
+    words = ["--plan=auto", "--pause-at", "500", "--trackers", "wandb"]
+    first = next(auto.candidates(load_experiment("CartPole-v1", words)))
+    experiment = read_config(RunFolder(auto._folder(first, tmp_path, 0.0)))["experiment"]
+    assert (experiment["pause_at"], experiment["trackers"]) == (None, [])
+
+
+def test_measuring_ends_by_srl_stop_as_by_ctrl_c():
+    with pytest.raises(KeyboardInterrupt), auto._interrupted_by_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)

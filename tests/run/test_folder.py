@@ -2,6 +2,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,8 +15,11 @@ import pytest
 
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
-from srl.record.checkpoint import Checkpoints
-from srl.run.folder import create_run, extend_run, open_run
+from srl.record.array_file import SUFFIX
+from srl.record.checkpoint import BEST, Checkpoints
+from srl.run.folder import create_run, extend_run, open_run, return_to
+from srl.run.follow_here import follow_here
+from srl.run.terminal import INTERRUPTED
 
 FILE = """
 from near_the_experiment import CLIP
@@ -153,9 +157,45 @@ def test_a_longer_budget_stays_with_the_run(tmp_path):
     for experiment in (longer.experiment, open_run(folder.path)[1].experiment):
         assert (experiment.env_steps, experiment.updates, experiment.seed) == (5000, None, 3)
     again = extend_run(folder, longer, env_steps=6000)
-    assert again.overrides == ("--seed", "3", "--env-steps", "6000")
+    assert again.overrides == ("--seed", "3", "--pause-at", "none", "--env-steps", "6000")
     with pytest.raises(UserError, match="env_steps is 0"):
         extend_run(folder, again, env_steps=0)
+
+
+def test_a_run_whose_file_has_a_pause_is_extended_again_and_again(tmp_path):
+    file = tmp_path / "paused.py"
+    file.write_text(
+        "from srl import Experiment\n"
+        "experiment = Experiment(name='paused', env='CartPole-v1', pause_at=300, env_steps=900)\n"
+    )
+    _, folder = make(file, run_dir=tmp_path / "run")
+    for env_steps in (600, 700):
+        resolved = open_run(folder.path, to_train=True)[1]
+        extend_run(folder, resolved, env_steps=env_steps)
+        experiment = open_run(folder.path, to_train=True)[1].experiment
+        assert (experiment.pause_at, experiment.env_steps) == (None, env_steps)
+
+
+def test_a_budget_is_compared_with_the_version_that_a_run_goes_on_from(tmp_path):
+    resolved, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        for updates in (3, 9):
+            counts = {"env_steps": 100 * updates, "updates": updates}
+            checkpoints.save(updates, {"x": np.zeros(1)}, counts, wait=True)
+    with pytest.raises(UserError, match="900 are done already"):
+        extend_run(folder, resolved, env_steps=500)
+    assert extend_run(folder, resolved, env_steps=500, version=3).experiment.env_steps == 500
+
+
+def test_a_best_version_that_came_later_is_set_aside_with_the_later_checkpoints(tmp_path):
+    _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        for updates in (3, 9):
+            counts = {"env_steps": 100 * updates, "updates": updates}
+            checkpoints.save(updates, {"x": np.zeros(1)}, counts, wait=True)
+        best = folder.checkpoints / f"{BEST}{SUFFIX}"
+        shutil.copy(folder.checkpoints / f"9{SUFFIX}", best)
+    assert [path.name for path in return_to(folder, 3)] == ["9.later", "best.later"]
 
 
 def test_a_budget_that_is_used_up_is_refused(tmp_path):
@@ -235,3 +275,26 @@ def test_discarding_leaves_what_is_not_of_the_run(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     make("CartPole-v1", run_dir=tmp_path / "run")[1].discard()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_discarding_keeps_a_folder_that_was_there_before_the_run(tmp_path):
+    mine = tmp_path / "prepared" / "mine"
+    mine.mkdir(parents=True)
+    make("CartPole-v1", run_dir=mine)[1].discard()
+    assert [*mine.parent.rglob("*")] == [mine]
+    make("CartPole-v1", run_dir=tmp_path / "new" / "run")[1].discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["prepared"]
+
+
+def test_a_run_is_shown_without_importing_its_file_or_what_it_names(file, tmp_path):
+    _, folder = make(file, run_dir=tmp_path / "run")
+    folder.source.write_text("raise SystemExit('imported')\n")
+    (file.parent / "near_the_experiment.py").unlink()
+    sys.modules.pop("near_the_experiment", None)
+    shown = []
+    assert follow_here(folder, shown.append) == INTERRUPTED
+    assert "has ended" in shown[-1]
+    config = folder.config.read_text().replace('"env_steps": 1000000', '"env_steps": "x"')
+    folder.config.write_text(config)
+    with pytest.raises(UserError, match=r"config.json is damaged: env_steps is 'x'"):
+        follow_here(folder, shown.append)

@@ -150,8 +150,7 @@ def _check(
     plans = [each.values for each in searched if each.flag == "--plan" and isinstance(each, Listed)]
     if "auto" in (experiment.plan, *itertools.chain(*plans)):
         raise UserError("--plan auto would be measured for each trial; name a plan")
-    if options.on == "local":
-        refuse_engine_options(options)
+    refuse_engine_options(options)
     for ways, names in _OPTIONS_OF.items():
         for name in names:
             if options.search not in ways and getattr(options, name) is not None:

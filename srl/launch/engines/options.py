@@ -11,11 +11,15 @@ OF_SBATCH = ("partition", "account", "constraint", "time")
 """The options of sbatch that `srl run` takes by their own names."""
 
 
+_OF_ENGINE = {"slurm": (*OF_SBATCH, "sbatch"), "ray": ("ray_address", "ray_resource")}
+
+
 def refuse_engine_options(options: Any) -> None:
-    """Raises UserError for an option that only a cluster has, in a run on this machine."""
-    for name in (*OF_SBATCH, "sbatch", "ray_address", "ray_resource"):
-        if getattr(options, name):
-            raise UserError(f"--{name.replace('_', '-')} is for a cluster: give --on, too")
+    """Raises UserError for an option of an engine that does not train the run."""
+    for engine, names in _OF_ENGINE.items():
+        for name in names:
+            if getattr(options, name) and options.on != engine:
+                raise UserError(f"--{name.replace('_', '-')} goes with --on {engine}")
 
 
 def add_engine(parser: Arguments) -> None:

@@ -22,13 +22,18 @@ from srl.core.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part
 from srl.launch.engines.packed_run import PackedRun
 from srl.record.run_record import RunFolder
-from srl.run.status import read_address, write_address
+from srl.run.status import read_address, write_address, write_outcome
+from srl.run.terminal import INTERRUPTED
 from srl.streams.transport.keys import VARIABLE
 from srl.system.child_process import child_command
 
 _SUPERVISOR = "srl.launch.hosts.supervisor"
 _LOOK_SECONDS = 2.0  # for a controller that is somewhere else now
 _AGAIN_SECONDS = 0.2  # before a process that was killed is started again
+_PAUSE_SECONDS = 5.0  # before a supervisor that failed is; it doubles each time
+_LONGEST_PAUSE_SECONDS = 400.0
+_LONG_SECONDS = 600.0  # of work, after which the pause is short again
+_ENDS = (0, 1, 2, 75, 143)  # of a supervisor: done, cannot begin, mistaken, no controller, stopped
 _LOG_BYTES = 2000  # of a supervisor that gave up
 
 
@@ -48,6 +53,7 @@ class HostProcess:
         self._folder = RunFolder(Path(folder))
         self._seen = config_hash(self._folder) == config
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
 
     def trouble(self) -> str:
         """Why this host can neither control, train nor evaluate; empty if it can."""
@@ -72,7 +78,9 @@ class HostProcess:
         """Runs the controller to the end of the run; gives the error if this host cannot."""
         if trouble := self.trouble():
             return trouble
-        self._to_the_end(self._folder, TERMINAL, "srl.launch.engines.controller_main")
+        code = self._to_the_end(self._folder, TERMINAL, "srl.launch.engines.controller_main")
+        if self._stopped and (code is None or code < 0):  # before it could note that itself
+            write_outcome(self._folder.path, INTERRUPTED)
         return ""
 
     def supervise(self, part: Part, number: int, controller: Any) -> str:
@@ -85,7 +93,7 @@ class HostProcess:
                 folder ask the controller's address.
 
         Returns:
-            The supervisor's error if the run cannot have this host; else empty.
+            The supervisor's error if the run cannot have this host any more; else empty.
         """
         if part.needs_folder and (trouble := self.trouble()):
             return trouble
@@ -104,7 +112,8 @@ class HostProcess:
                 folder, log, _SUPERVISOR, *arguments, variables=keys, asked=controller
             )
         text = folder.log(log).read_text(errors="replace")[-_LOG_BYTES:]
-        return f"{socket.gethostname()}: {text}" if code == 2 else ""
+        ended = code in (None, 0, 75, 143) or self._stopped
+        return "" if ended else f"{socket.gethostname()}: {text}"
 
     def address(self) -> str | None:
         """The address of the controller that runs here; None before it listens."""
@@ -117,6 +126,7 @@ class HostProcess:
 
     def stop(self) -> None:
         """Has the process that runs here end in good order."""
+        self._stopped = True
         if self._process is not None:
             self._process.send_signal(signal.SIGUSR1)
 
@@ -128,15 +138,22 @@ class HostProcess:
         *arguments: str,
         variables: Mapping[str, str] | None = None,
         asked: Any = None,
-    ) -> int:
-        """Runs a module of srl until it ends of itself; one that is killed, again."""
+    ) -> int | None:
+        """Runs a module of srl until it ends of itself; one that is killed, again.
+
+        Gives its exit code, or a signal's number below 0; None if it was stopped before it began.
+        """
         # It ends with this process, even if that is killed.
         command = child_command(module, str(folder.path), *arguments, dies_with_parent=True)
         environment = os.environ | (variables or {})
-        code: int | None = None
-        while code is None or (code < 0 and code != -signal.SIGTERM):
+        code, pause, begun = None, _PAUSE_SECONDS, time.monotonic()
+        lasting = module == _SUPERVISOR
+        while not self._stopped and (code is None or _again(code, pause, lasting=lasting)):
             if code is not None:
-                time.sleep(_AGAIN_SECONDS)
+                pause = _PAUSE_SECONDS if time.monotonic() > begun + _LONG_SECONDS else pause
+                time.sleep(_AGAIN_SECONDS if code < 0 else pause)
+                pause = pause if code < 0 else 2 * pause
+            begun = time.monotonic()
             with folder.log(log).open("ab") as output:
                 self._process = subprocess.Popen(
                     command, stdout=output, stderr=output, env=environment
@@ -147,6 +164,19 @@ class HostProcess:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_LOOK_SECONDS)
         return code
+
+
+def _again(code: int, pause: float, *, lasting: bool) -> bool:
+    """Tells if a process that ended with a code is started again, perhaps after a pause.
+
+    Args:
+        code: Its exit code, or a signal's number below 0.
+        pause: The next pause, in seconds.
+        lasting: Whether it is a supervisor, whose trouble may be its host's, and end.
+    """
+    if code < 0:
+        return code != -signal.SIGTERM
+    return lasting and code not in _ENDS and pause < _LONGEST_PAUSE_SECONDS
 
 
 def _learn_address(folder: RunFolder, controller: Any) -> None:

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
-from srl.loop.learning.unroll_ledger import MOST_LEARNERS, Ledger
+from srl.dataflow.plan import MOST_LEARNERS
+from srl.loop.learning.unroll_ledger import Ledger
 from srl.record.json_shape import COUNT
 from srl.streams import Message, Refused
 from srl.workers.message_schemas import ADDRESS, demand_shape

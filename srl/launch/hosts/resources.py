@@ -42,7 +42,7 @@ def expect_open_files(plan: Plan, groups: int, fragments: Sequence[str] = ()) ->
     """
     counts = {name: _open_files(plan, groups, name) for name in fragments or plan.fragments}
     if not fragments:
-        counts["the controller"] = 2 * plan.processes
+        counts["the controller"] = 3 * plan.processes
     name, count = max(counts.items(), key=lambda item: item[1])
     who = f"under the plan {plan.name!r}, {name} would"
     expect_room(who, count, "take fewer replicas or groups")

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from srl.core.errors import Final
+from srl.dataflow.plan import MOST_LEARNERS
 from srl.streams.tickets import Counts
 
-_SIZE = mmap.PAGESIZE
+_SIZE = MOST_LEARNERS * 8 * 16
 _LOOK_SECONDS = 0.001
-MOST_LEARNERS = _SIZE // (8 * 16)
 
 
 class Account(NamedTuple):
@@ -51,7 +51,7 @@ _TERMS = len(Account._fields)
 
 
 class Ledger:
-    """Counts of unrolls, in a page of memory that a controller shares with its learners.
+    """Counts of unrolls, in memory that a controller shares with its learners.
 
     Each learner has a part of the page: a number of writes and two rows of counts. Write n fills
     row n modulo 2 and then sets the number, so that a learner that is killed leaves a whole row,

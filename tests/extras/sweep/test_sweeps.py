@@ -96,8 +96,8 @@ def test_the_search_seed_fixes_the_trials_and_more_can_follow(tmp_path, capfd):
             "did you mean return?",
         ),
         ([RATE, "0.1,0.2", "--every", "5"], "--every is for --search pbt"),
-        ([RATE, "0.1,0.2", "--partition", "gpu"], "--partition is for a cluster"),
-        ([RATE, "0.1,0.2", "--ray-resource", "R"], "--ray-resource is for a cluster"),
+        ([RATE, "0.1,0.2", "--partition", "gpu"], "--partition goes with --on slurm"),
+        ([RATE, "0.1,0.2", "--ray-resource", "R"], "--ray-resource goes with --on ray"),
         (["--num-envs=4,8", "--search", "pbt"], "is given twice"),
         (
             ["--groups", "1,2", "--search", "pbt"],
