@@ -46,17 +46,20 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
         return 0
     folder = create_run(resolved, options.run_dir)
     try:
-        _submit(_submission(resolved, folder, options, say), say)
-    except UserError:
+        run = _submission(resolved, folder, options, say)
+        names = _submit(run)
+    except BaseException:
         folder.discard()
         raise
+    _record(run, names, say)
     return follow(_given(folder), say, new=True)
 
 
 def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: Say) -> int:
     """Gives a run to an engine, to go on with; as `run_elsewhere`."""
     with folder.locked():  # it may train on this machine
-        _submit(_submission(resolved, folder, options, say), say)
+        run = _submission(resolved, folder, options, say)
+        _record(run, _submit(run), say)
     return follow(_given(folder), say, new=True)
 
 
@@ -134,7 +137,8 @@ def _given(folder: RunFolder) -> Jobs:
     return Jobs(folder, ENGINES[name], read_names(names_file(folder.path, name), "run"))
 
 
-def _submit(run: Submission, say: Say) -> None:
+def _submit(run: Submission) -> dict[str, str]:
+    """Gives a run to its engine; gives the engine's names of the jobs."""
     folder, on = run.folder, run.options.on
     earlier = [
         key_file(folder.path),
@@ -144,10 +148,14 @@ def _submit(run: Submission, say: Say) -> None:
     ]
     with _put_aside(earlier):
         create_keys(folder.path)  # anew: no process of an earlier submission can take part
-        names = ENGINES[on].submit(run)
-    write_names(names_file(folder.path, on), names)
+        return ENGINES[on].submit(run)
+
+
+def _record(run: Submission, names: dict[str, str], say: Say) -> None:
+    """Shows and records the names of a run's jobs."""
     jobs = ", ".join(f"{what} {name}" for what, name in names.items())
-    say(f"submitted {shown(folder)}: {jobs}")
+    say(f"submitted {shown(run.folder)}: {jobs}")
+    write_names(names_file(run.folder.path, run.options.on), names)
 
 
 @contextlib.contextmanager
