@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from srl.core.backends import backend_of
 from srl.core.errors import PlanError, expect, expect_number
-from srl.core.settings import Settings
+from srl.core.settings import AtLeastOne, Count, NotNegative, Settings, expect_settings
 from srl.dataflow.nodes import ANSWERING, NODES, TABLE
 
 if TYPE_CHECKING:
@@ -33,26 +33,26 @@ class Fragment(Settings):
 
     nodes: tuple[str, ...]
     """Some of step, act, collect and learn, and of teach where the loop has a teacher."""
-    replicas: int = 1
+    replicas: AtLeastOne = 1
     """Workers, each with these nodes for a part of the environments."""
-    cores: float = 0
+    cores: NotNegative = 0
     """Cores of each replica; 0 shares the machine's evenly, and on a cluster takes the usual number
     for such workers."""
-    gpus: float = 0
+    gpus: NotNegative = 0
     """GPUs of each replica; a fraction shares one."""
     memory: str = ""
     """Memory of each replica on a cluster, such as 2GB or 500MB; by default an estimate."""
-    hosts: int = 0
+    hosts: Count = 0
     """Hosts for the replicas on a cluster, with equally many on each; 0 takes any with room."""
     compiled: bool | None = None
     """Step native environments, or those in JAX, from inside a compiled program: the whole loop if
     one replica has all nodes, otherwise an unroll. By default actors that act for themselves on the
     CPU do so with native environments, and in one process with environments in JAX."""
-    batch: int = 0
+    batch: Count = 0
     """Groups of environments in one call of `act`, for replicas that act for other workers, and for
     actors whose environments step as they get ready; 0 takes half of those that a replica serves.
     Smaller batches are padded to this size."""
-    deadline: float = 0.001
+    deadline: NotNegative = 0.001
     """Longest wait of a request for a full batch, in seconds."""
 
     @property
@@ -219,8 +219,6 @@ def _next_multiple(number: int, factor: int) -> int:
 
 MOST_LEARNERS = 256
 """The largest number of replicas that learn."""
-_LEAST = {"replicas": 1, "cores": 0.0, "gpus": 0.0, "hosts": 0, "batch": 0, "deadline": 0.0}
-"""The least values of numbers of a fragment, whole numbers where these are."""
 
 
 def _validate_values(plan: Plan) -> None:
@@ -235,18 +233,14 @@ def _validate_values(plan: Plan) -> None:
         expect(isinstance(fragment, Fragment), where, fragment, "a Fragment")
         good = isinstance(fragment.nodes, tuple) and bool(fragment.nodes)
         expect(good, f"{where}.nodes", fragment.nodes, 'a tuple of nodes, such as ("step", "act")')
+        expect_settings(where, fragment)
         if "learn" in fragment.nodes:
             expect_number(f"{where}.replicas", fragment.replicas, 1, MOST_LEARNERS)
-        for field, least in _LEAST.items():
-            expect_number(f"{where}.{field}", getattr(fragment, field), least)
-        good = isinstance(fragment.memory, str)
-        good = good and (not fragment.memory or bool(_SIZE.fullmatch(fragment.memory.strip())))
+        good = not fragment.memory or _SIZE.fullmatch(fragment.memory.strip())
         expect(good, f"{where}.memory", fragment.memory, "a size, such as 2GB or 500MB")
         even = fragment.hosts == 0 or fragment.replicas % fragment.hosts == 0
         each = f"a number that divides its {fragment.replicas} replicas"
         expect(even, f"{where}.hosts", fragment.hosts, each)
-        good = fragment.compiled is None or isinstance(fragment.compiled, bool)
-        expect(good, f"{where}.compiled", fragment.compiled, "true, false or none")
 
 
 def _validate_places(plan: Plan, nodes: tuple[str, ...]) -> None:
