@@ -312,3 +312,9 @@ def test_what_is_no_run_is_refused(given, told):
 def test_a_seed_that_is_no_number_is_refused(tmp_path):
     with pytest.raises(UserError, match="seed is 'x'"):
         srl.load(tmp_path, seed="x")
+
+
+def test_a_memory_for_a_policy_without_one_is_refused(runs):
+    agent = srl.load(runs("pendulum"))
+    with pytest.raises(UserError, match="the policy has none: leave it out"):
+        agent.act(np.zeros(3, np.float32), False)

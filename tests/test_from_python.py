@@ -254,11 +254,11 @@ def test_a_file_is_trained_as_by_the_command(tmp_path):
         ({"experiment": replace(SMALL, name=3)}, "name is 3; expected letters"),
         (
             {"experiment": replace(SMALL, algorithm=PPO(network="mlp"))},
-            "algorithm.network is 'mlp'; expected Network",
+            "algorithm.network is 'mlp'; expected a Network",
         ),
         (
             {"experiment": replace(SMALL, algorithm=PPO(mirror=1))},
-            r"algorithm.mirror is 1; expected Mirror\(...\), or none",
+            r"algorithm.mirror is 1; expected a Mirror, or none",
         ),
         (
             {"experiment": replace(SMALL, algorithm=DQN(mixer=Mixer("vdn")))},

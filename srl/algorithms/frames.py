@@ -15,9 +15,11 @@ import numpy as np
 
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.spaces import Space, is_image, is_mask, joined_space, space_tree, spaces
+from srl.core.spaces import Space, image_sides, is_image, is_mask, joined_space, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Array, Tree
+
+_SMALLEST_GRID = 8  # sides below get a perceptron
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,14 @@ class FrameStack:
             low, high = (
                 merged(leaf, np.stack([bound] * self.frames), np) for bound in (leaf.low, leaf.high)
             )
-            return spaces.Box(low, high, dtype=leaf.dtype.type)
+            joined = spaces.Box(low, high, dtype=leaf.dtype.type)
+            convolved = is_image(leaf) and min(image_sides(leaf)) >= _SMALLEST_GRID
+            if convolved and _axis(leaf) != _axis(joined):
+                raise UserError(
+                    f"frame_stack={self.frames} makes {joined.shape} of images of {leaf.shape}, "
+                    "and the shorter end of an image is that of its channels: stack fewer"
+                )
+            return joined
 
         return joined_space(map_tree(stack, self._stacks, self._leaves))
 

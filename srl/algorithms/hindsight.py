@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from srl.algorithms.replay import Draws, Replay
 from srl.core.errors import UserError, reported
 from srl.core.lazy import jax, jnp
-from srl.core.settings import NotNegative, Range, Settings, expect_settings
+from srl.core.settings import NotNegative, Range, Settings
 from srl.core.spaces import narrow_dtype, spaces
 from srl.core.types import Array, Specs
 
@@ -36,14 +36,6 @@ class Hindsight(Settings):
     terminated: Callable[[Array, Array], Array] | None = None
     """The environment's `compute_terminated` in JAX, bool [...]. Without it the ends of episodes do
     not depend on goals."""
-
-    def validate(self, name: str) -> None:
-        """Raises UserError where a setting is not what is expected.
-
-        Args:
-            name: Of the setting that holds this.
-        """
-        expect_settings(name, self)
 
     def expect_fit(self, specs: Specs) -> None:
         """Raises UserError unless observations have goals, of one shape."""

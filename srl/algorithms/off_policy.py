@@ -53,7 +53,6 @@ class OffPolicy(Algorithm):
             )
         if self.hindsight is None:
             return
-        self.hindsight.validate("algorithm.hindsight")
         if self.frame_stack > 1:
             raise UserError(
                 f"algorithm.hindsight with frame_stack={self.frame_stack}: goals are those of "

@@ -19,7 +19,7 @@ from srl.algorithms.q_network import EpsilonGreedy, QNetwork, q_network
 from srl.algorithms.value_heads import ValueHead, of_action
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.settings import AtLeastOne, Settings, expect_settings
+from srl.core.settings import AtLeastOne, Settings
 from srl.core.spaces import Space, spaces
 from srl.core.types import Array, Policy, Specs, Tree, Unroll
 from srl.networks import PolicyAndValue
@@ -41,16 +41,11 @@ class Mixer(Settings):
     """The part of a Dict observation that is the state of the environment, for qmix. By default the
     state is all that the team's agents observe."""
 
-    def validate(self) -> None:
-        """Raises UserError where a setting is out of its limits."""
-        expect_settings("algorithm.mixer", self)
-
 
 def expect_mixable(config: Any) -> None:
     """Raises UserError where an algorithm's settings do not fit its mixer."""
     if config.mixer is None:
         return
-    config.mixer.validate()
     for name in ("prior", "hindsight", "mirror"):
         if getattr(config, name, None):
             raise UserError(

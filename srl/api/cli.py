@@ -240,20 +240,16 @@ def resume(argv: list[str]) -> int:
     refuse_engine_options(options)
     from srl.launch.auto import settled
     from srl.launch.local import train
-    from srl.run.folder import choose_start, extend_run, limit_run, open_run
+    from srl.run.folder import open_run
+    from srl.run.resume import made_ready
 
     folder, resolved = open_run(options.run_dir, to_train=True, trust=options.trust)
     from srl.launch.submit import comes_back, refuse_running, resume_elsewhere
 
     refuse_running(folder)
-    budget = {"env_steps": options.env_steps, "updates": options.updates}
-    if any(value is not None for value in budget.values()):
-        resolved = extend_run(folder, resolved, **budget, version=options.version)
-    if options.minutes is not None:
-        minutes = None if math.isinf(options.minutes) else options.minutes
-        resolved = limit_run(folder, resolved, minutes)
-    start = {name: getattr(options, name) for name in ("version", "partial_replay", "anew")}
-    choose_start(folder, _print, **start)
+    names = ("env_steps", "updates", "minutes", "version", "partial_replay", "anew")
+    given = {name: getattr(options, name) for name in names}
+    resolved = made_ready(folder, resolved, _print, **given)
     if options.on != "local":
         return resume_elsewhere(folder, resolved, options, _print)
     comes_back(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,16 +21,14 @@ from srl.policies.agent import Agent, load
 from srl.pools.python.sources import made_already
 from srl.record.run_record import RunFolder, find_run, read_config
 from srl.run.folder import (
-    choose_start,
     continue_run,
     expect_own,
-    extend_run,
-    limit_run,
     open_run,
     recorded_fixed,
 )
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
+from srl.run.resume import choose_start, made_ready
 from srl.run.terminal import INTERRUPTED, failed
 
 Hook = Callable[[Event], Any]
@@ -170,12 +167,17 @@ class Run:
             folder, resolved = open_run(self.path, to_train=True, trust=trust)
         refuse_running(folder)
         say = _silent if quiet else print_line
-        if env_steps is not None or updates is not None:
-            budget = {"env_steps": env_steps, "updates": updates}
-            resolved = extend_run(folder, resolved, **budget, version=version)
-        if minutes is not None:
-            resolved = limit_run(folder, resolved, None if minutes == math.inf else minutes)
-        choose_start(folder, say, version=version, partial_replay=partial_replay, anew=anew)
+        resolved = made_ready(
+            folder,
+            resolved,
+            say,
+            env_steps=env_steps,
+            updates=updates,
+            minutes=minutes,
+            version=version,
+            partial_replay=partial_replay,
+            anew=anew,
+        )
         resolved = settled(folder, resolved, say)
         if self._resolved is not None:
             self._resolved = resolved  # also if it is interrupted

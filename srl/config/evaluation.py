@@ -54,8 +54,6 @@ class Evaluation(Settings):
     def validate(self) -> None:
         """Raises UserError where a setting is out of its limits."""
         expect_settings("evaluation", self)
-        good = isinstance(self.options, Mapping)
-        expect(good, "evaluation.options", self.options, 'values by name: {"horizon": 240}')
         good = bool(self.metric) and "eval/" not in self.metric
         expect(good, "evaluation.metric", self.metric, "a name such as return, for eval/return")
 

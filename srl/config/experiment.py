@@ -34,7 +34,7 @@ from srl.core.backends import id_of
 from srl.core.config_values import import_folders
 from srl.core.declared import expect_declared
 from srl.core.errors import PlanError, UserError, expect
-from srl.core.settings import AtLeastOne, Count, Range, Settings, expect_settings
+from srl.core.settings import AtLeastOne, Count, NotNegative, Range, Settings, expect_settings
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
@@ -114,12 +114,12 @@ class Experiment(Settings):
     """Longest seconds of a step or reset in one of these processes; 60 by default."""
     heartbeat_seconds: Annotated[float, Range(0.1, LONGEST_SECONDS)] = 60.0
     """Seconds without a message or progress after which a worker process counts as hung, and is
-    killed and restarted. Before its main loop begins, at least 300 seconds without progress are
-    allowed. In a single-process run a hang is only reported."""
+    killed and restarted, at least 3 of silence. Before its main loop begins, at least 300 seconds
+    without progress are allowed. In a single-process run a hang is only reported."""
     report_every: Count = 0
     """Updates between report lines; 0 chooses about 50 lines a run, at most 100 updates apart, and
     another after the first update."""
-    checkpoint_minutes: Annotated[float, Range(0.0, LONGEST_SECONDS / 60)] = 5.0
+    checkpoint_minutes: NotNegative = 5.0
     """Most minutes between checkpoints. Intervals start small and double up to this. The first
     checkpoint follows the first update, and the last comes at the end."""
     keep_checkpoints: AtLeastOne = 5
@@ -239,8 +239,7 @@ class Experiment(Settings):
             f"at most {most}, which is {MOST} updates",
         )
         expect_policies(self.policies)
-        good = isinstance(self.team_reward, Mapping)
-        good = good and all(
+        good = all(
             isinstance(pattern, str) and how in ("sum", "mean")
             for pattern, how in self.team_reward.items()
         )

@@ -109,10 +109,22 @@ def expect_settings(name: str, settings: Any) -> None:
     kind = type(settings)
     for item in fields(settings):
         value, found = getattr(settings, item.name), annotations_of(kind).get(item.name)
-        if found and (item.name in ranges(kind) or value is not item.default):
+        if found and not _is(value, item.default):
             path = f"{name}.{item.name}".lstrip(".")
             hint = next((hint for hint in found if isinstance(value, _nested(hint))), found[0])
             _expect_value(path, value, hint, ranges(kind).get(item.name))
+
+
+def _is(value: Any, default: Any) -> bool:
+    """Tells if a value is a default, or equal to it, as one that a run's folder had recorded."""
+    return value is default or _among(value, (default,))
+
+
+def _among(value: Any, known: tuple[Any, ...]) -> bool:
+    """Tells if a value is one of those that are known; an array is none."""
+    with contextlib.suppress(ValueError):  # as an array's comparison has no truth
+        return value in known
+    return False
 
 
 def _nested(hint: Any) -> tuple[type, ...]:
@@ -137,14 +149,17 @@ def _expect_value(name: str, value: Any, hint: Any, limits: Range | None = None)
     elif len(kinds) != 1:
         return
     elif own:
-        expect(False, name, value, f"{own[0].__name__}(...){or_none}")
+        article = "an" if own[0].__name__[0] in "AEIOU" else "a"
+        expect(False, name, value, f"{article} {own[0].__name__}{or_none}")
     elif kinds == [bool]:
-        expect(isinstance(value, bool), name, value, f"true or false{or_none}")
+        expect(_among(value, (True, False)), name, value, f"true or false{or_none}")
     elif kinds == [str]:
-        expect(isinstance(value, str), name, value, f"a text{or_none}")
+        expect(isinstance(value, str | None), name, value, f"a text{or_none}")
     elif get_origin(kinds[0]) is Literal:
         known = get_args(kinds[0])
-        expect(value in known, name, value, " or ".join(map(str, known)) + or_none)
+        *others, last = map(str, known)
+        listed = f"{', '.join(others)} or {last}" if others else last
+        expect(_among(value, known), name, value, f"{listed}{or_none}")
     elif get_origin(kinds[0]) is Mapping:
         expect(isinstance(value, Mapping), name, value, f"values by name{or_none}")
     elif get_origin(kinds[0]) is tuple:
@@ -153,12 +168,13 @@ def _expect_value(name: str, value: Any, hint: Any, limits: Range | None = None)
 
 def _expect_items(name: str, values: Any, hints: tuple[Any, ...]) -> None:
     """Raises UserError unless these are the items of a tuple: of any number, or one for a hint."""
-    many = ... in hints
-    if not isinstance(values, tuple | list):
-        such_as = f", such as {(values,)}" if many and isinstance(values, str | int) else ""
-        raise UserError(f"{name} is {values!r}; expected a tuple{such_as}")
-    expect(many or len(values) == len(hints), name, values, f"{len(hints)} values")
-    for number, value in enumerate(values):
+    many = ... in hints or len(hints) == 1  # tuple[int] is meant as tuple[int, ...]
+    good = isinstance(values, tuple | list) or getattr(values, "ndim", 0) == 1
+    good = good and (many or len(values) == len(hints))
+    such_as = f", such as {(values,)}" if many and isinstance(values, str | int) else ""
+    expect(good, name, values, f"a tuple{'' if many else f' of {len(hints)} values'}{such_as}")
+    items: Any = values
+    for number, value in enumerate(items):
         _expect_value(f"{name}[{number}]", value, hints[0 if many else number])
 
 

@@ -61,6 +61,7 @@ def processes_beside(
             stack.enter_context(BackgroundProcess("rater", module, run, show, without=without))
         if "evaluator" in asked and evaluates:
             nice = _NICE if asked["evaluator"].share < 1 else 0
+            Versions(run).clear_urgent()
             stack.enter_context(evaluator(run, show, nice))
         yield
 

@@ -130,8 +130,10 @@ def _expect_settings(
     expect_number("--seed", seed, 0, 2**32 - 1)
     if isinstance(video, Path):
         expect_film(video)
-    elif not video and (drawing or camera):
-        raise UserError(f"--{'drawing' if drawing else 'camera'} is for films: give --video, too")
+    elif not video:
+        of_films = {"drawing": drawing, "camera": camera, "video-episodes": video_episodes > 1}
+        if given := [name for name, value in of_films.items() if value]:
+            raise UserError(f"--{given[0]} is for films: give --video, too")
 
 
 def _results(

@@ -46,6 +46,11 @@ class CNN(Network):
                 "network: filters, kernels and strides have {}, {} and {} numbers; give each one "
                 "for each convolution".format(*lengths)
             )
+        if any(stride > kernel for kernel, stride in zip(self.kernels, self.strides, strict=True)):
+            raise UserError(
+                f"network.strides {self.strides}: a step longer than its window, of "
+                f"{self.kernels}, leaves pixels out; give shorter ones"
+            )
         layers = tuple(zip(self.filters, self.kernels, self.strides, strict=True))
         return CNNFeatures(space, layers, self.width, self.layer_norm)
 

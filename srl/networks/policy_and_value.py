@@ -52,7 +52,7 @@ class PolicyAndValue:
     def init_policy(self, key: Array) -> Tree:
         """Draws the policy's parameters, those that `init` gives with this key."""
         policy_key, _ = jax.random.split(key)
-        return self.policy_module.lazy_init(policy_key, *self._row(self.space))["params"]
+        return _drawn(self.policy_module, policy_key, *self._row(self.space))
 
     def init_value(self, key: Array) -> Tree:
         """Draws the value's parameters, those that `init` gives with this key."""
@@ -62,7 +62,7 @@ class PolicyAndValue:
             policy = jax.eval_shape(self.init_policy, key)
             *_, features = jax.eval_shape(partial(self._apply, self.policy_module), policy, *inputs)
             inputs = (features,)
-        return self.value_module.lazy_init(value_key, *inputs)["params"]
+        return _drawn(self.value_module, value_key, *inputs)
 
     def _row(self, space: Space) -> tuple[Any, ...]:
         """Gives the shapes of a module's inputs, for one row of one slot."""
@@ -195,6 +195,17 @@ class PolicyAndValue:
 
     def _apply(self, module: linen.Module, params: Tree, *inputs: Any) -> Any:
         return module.apply({"params": params}, *inputs)
+
+
+def _drawn(module: linen.Module, key: Array, *inputs: Any) -> Tree:
+    """Draws the parameters of a module; UserError if it has other variables, too."""
+    variables = module.lazy_init(key, *inputs)
+    if others := sorted(set(variables) - {"params"}):
+        raise UserError(
+            f"{type(module).__name__} has {', '.join(others)} beside parameters, as batch "
+            "normalisation has: networks may have parameters alone, so take nn.LayerNorm"
+        )
+    return variables["params"]
 
 
 def example(space: Space) -> Tree:

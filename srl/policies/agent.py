@@ -200,11 +200,16 @@ class Agent:
 
     def _memory(self, start: Tree, memory: Any, single: bool, of: str) -> Tree:
         """The memory of each row, which has to be of the form in which an episode starts."""
-        if memory is None or not jax.tree.leaves(start):
+        if memory is None:
             return start
-        rows = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), memory)
-        wanted, given = (jax.tree.map(lambda x: (x.shape, x.dtype), tree) for tree in (start, rows))
-        if wanted != given:
+        if not jax.tree.leaves(start):
+            raise UserError(
+                f"a memory{of} is given, and the policy has none: leave it out, and give other "
+                "arguments by their names"
+            )
+        form = lambda x: (np.shape(x), np.asarray(x).dtype)  # noqa: E731
+        rows = jax.tree.map(lambda x: np.asarray(x)[None] if single else x, memory)
+        if jax.tree.map(form, rows) != jax.tree.map(form, start):
             raise UserError(
                 f"the memory{of} is not what act has returned for as many observations: give that, "
                 "or None at the begin of an episode"

@@ -99,9 +99,10 @@ model-index:
       verified: false"""
 
 
-def _spread(estimate: Mapping[str, float]) -> str:
+def _spread(estimate: Mapping[str, Any]) -> str:
     """A mean and the standard deviation over episodes, as the hub's leaderboards have it."""
-    return f"{estimate['mean']:.2f} +/- {estimate['standard_deviation']:.2f}"
+    deviation = estimate["standard_deviation"]  # of one episode there is none
+    return f"{estimate['mean']:.2f}" + (f" +/- {deviation:.2f}" if deviation is not None else "")
 
 
 def _onnx_text(graphs: list[str]) -> str:

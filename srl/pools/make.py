@@ -10,7 +10,6 @@ import gymnasium
 
 from srl.core.backends import BACKENDS, Backend, backend_of
 from srl.core.errors import UserError, expect, expect_number
-from srl.core.settings import expect_settings
 from srl.core.types import Specs
 from srl.pools.config import EnvConfig, NamedEnv
 from srl.pools.pool import Pool
@@ -124,8 +123,6 @@ def expect_source(name: str, env: Any) -> None:
         raise UserError(f"{name} is {made}")
     good = bool(env) if isinstance(env, str) else callable(env) or isinstance(env, EnvConfig)
     expect(good, name, env, "an id, a callable that makes an environment, or its config")
-    if isinstance(env, EnvConfig):
-        expect_settings(name, env)
 
 
 def expect_environment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -26,8 +27,9 @@ def expect_place(flag: str, file: Path) -> None:
     """Raises UserError unless `file`, given as `flag`, can be a file in a folder that exists."""
     if not file.absolute().parent.is_dir():
         raise UserError(f"{flag} {file}: there is no folder {file.parent}; make it first")
-    if file.is_dir():
-        raise UserError(f"{flag} {file} is a folder; give the name of a file")
+    if file.exists() and not file.is_file():
+        kind = "a folder" if file.is_dir() else "a device or pipe"
+        raise UserError(f"{flag} {file} is {kind}; give the name of a file")
     if str(file) == "-":
         raise UserError(f"{flag} -: output is written to a file; give its name")
 
@@ -39,7 +41,9 @@ def write_output(file: Path, content: bytes) -> None:
         UserError: If it cannot be written.
     """
     with writing(file):
-        write_atomically(file, content)
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        write_atomically(file.resolve(), content)  # what a link names, and not the link
 
 
 @contextmanager

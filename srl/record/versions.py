@@ -97,9 +97,12 @@ class Versions:
     # ---- the evaluator's side ----
 
     def begin(self) -> None:
-        """Records that versions are evaluated from now on, without haste."""
+        """Records that versions are evaluated from now on."""
         self._over.unlink(missing_ok=True)
-        self._urgent.unlink(missing_ok=True)  # of an earlier training's end
+
+    def clear_urgent(self) -> None:
+        """Forgets that an earlier training waited for its last version."""
+        self._urgent.unlink(missing_ok=True)
 
     def offered(self) -> str | None:
         """The identity of the version that is offered; None where there is none."""

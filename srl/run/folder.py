@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 
 from srl.config.evaluation import Evaluation
 from srl.config.experiment import HOOKS, Experiment, Resolved, load_experiment
-from srl.config.overrides import without
 from srl.config.sources import pinned, plays, sources_of, with_sources
 from srl.core.config_values import (
     Import,
@@ -27,12 +25,11 @@ from srl.core.config_values import (
     made_from,
     unreachable,
 )
-from srl.core.errors import RunError, UserError
+from srl.core.errors import UserError
 from srl.core.settings import expect_settings
 from srl.dataflow.plan import Plan
 from srl.pools.outside import outside_module
-from srl.record.checkpoint import BEST, Checkpoints
-from srl.record.files import short_path, write_atomically, writing
+from srl.record.files import write_atomically, writing
 from srl.record.run_record import (
     SCHEMA,
     TIME,
@@ -47,7 +44,6 @@ from srl.record.run_record import (
     srl_version,
 )
 from srl.record.trust import CHANGED, OPTION, is_changed, is_own, outside, signed
-from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
 from srl.run.prior import copy_prior
 from srl.system.search_path import add_folder
 
@@ -70,13 +66,15 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
     if run_dir is not None and RunFolder(path).config.exists():
         raise UserError(f"{path} already holds a run; `srl resume {path}` goes on, or remove it")
     source = resolved.source.read_bytes() if resolved.source else None
-    made = [part for part in (path, *path.absolute().parents) if not part.exists()]
+    absent = [part for part in path.absolute().parents if not part.exists()]
+    kept = run_dir is not None and path.exists()
     try:
         if run_dir is None:
             path = _new_folder(path)
         else:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = RunFolder(path.absolute(), tuple(made))
+        path = path.absolute()
+        folder = RunFolder(path, () if kept else (path, *absent))
         if any(folder.path.iterdir()):
             raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
         for part in (folder.log("trainer").parent, folder.checkpoints):
@@ -274,107 +272,6 @@ def recorded_budget(folder: RunFolder) -> Experiment:
     return experiment
 
 
-def choose_start(
-    folder: RunFolder,
-    say: Callable[[str], object],
-    *,
-    version: int | None = None,
-    partial_replay: bool = False,
-    anew: bool = False,
-) -> None:
-    """Makes a run ready to go on from a checkpoint.
-
-    Args:
-        folder: The run's.
-        say: Shows a line of text.
-        version: The updates of the checkpoint; the newest by default.
-        partial_replay: Whether to leave out blocks of its replay that are damaged.
-        anew: Whether a run that has trained and has no checkpoint may begin anew.
-
-    Raises:
-        UserError: When there is no such checkpoint, or another process trains the run.
-        Damaged: When the checkpoint cannot be read.
-    """
-    if version is not None:
-        for later in return_to(folder, version, partial_replay=partial_replay):
-            say(f"checkpoint {later.stem} is later, and kept as {later}")
-    expect_progress(folder, anew=anew)
-    if partial_replay:
-        with folder.locked():
-            left_out = Checkpoints(folder.checkpoints).leave_out_damaged_blocks()
-        say(left_out or "no block of the replay is damaged")
-
-
-def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
-    """Raises UserError if a run has trained and has no checkpoint, unless it may begin anew."""
-    if anew or Checkpoints(folder.checkpoints).versions() or not (folder.path / FILE).exists():
-        return
-    done = max((report["env_steps"] for report in read_metrics(folder.path)), default=0)
-    if done:
-        raise UserError(
-            f"{folder.path} has no checkpoint to go on from, and its metrics reach {done:,} env "
-            f"steps: `srl resume {short_path(folder.path)} --anew` (in Python anew=True) trains "
-            f"from the beginning, and keeps them in {REVERTED_FILE}"
-        )
-
-
-def extend_run(
-    folder: RunFolder,
-    resolved: Resolved,
-    *,
-    env_steps: int | None = None,
-    updates: int | None = None,
-    version: int | None = None,
-) -> Resolved:
-    """The same run with a larger budget than that of a version, which its folder records.
-
-    It no longer ends at its target of evaluation if it has reached that.
-
-    Raises:
-        UserError: When so much is done already, or another process trains the run.
-    """
-    from srl.run.evaluation import target_reached  # loads the trainer, which acting does without
-
-    name, budget = ("env_steps", env_steps) if updates is None else ("updates", updates)
-    if env_steps is not None and updates is not None:
-        raise UserError("give --env-steps or --updates, not both")
-    kept = without(resolved.overrides, "--env-steps", "--updates", "--pause-at")
-    option = f"--{name.replace('_', '-')}"
-    # The experiment's file may have a pause.
-    overrides = (*kept, "--pause-at", "none", option, str(budget))
-    changes: dict[str, Any] = {"updates": None, "pause_at": None, name: budget}
-    experiment = dataclasses.replace(resolved.experiment, **changes)
-    evaluation = experiment.evaluation
-    if evaluation and target_reached(evaluation, Checkpoints(folder.checkpoints)):
-        overrides = (*overrides, "--evaluation.target", "none")
-        evaluation = dataclasses.replace(evaluation, target=None)
-        experiment = dataclasses.replace(experiment, evaluation=evaluation)
-    experiment.validate()
-    resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
-    with folder.locked():
-        checkpoints = Checkpoints(folder.checkpoints)
-        counts = checkpoints.newest_counts() if version is None else checkpoints.metadata(version)
-        done = counts[name] if counts else 0
-        if budget is not None and budget <= done:
-            raise UserError(f"{option} {budget}: {done} are done already; give more")
-        record(folder, resolved)
-    return resolved
-
-
-def limit_run(folder: RunFolder, resolved: Resolved, minutes: float | None) -> Resolved:
-    """The same run with another limit of time for each start, which its folder records."""
-    text = "none" if minutes is None else str(minutes)
-    overrides = resolved.overrides
-    if resolved.target:
-        overrides = (*without(overrides, "--minutes"), "--minutes", text)
-    experiment = dataclasses.replace(resolved.experiment, minutes=minutes)
-    experiment.validate()
-    resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
-    with folder.locked():
-        record(folder, resolved)
-    return resolved
-
-
 def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
     """A run's experiment as a program gives it again, perhaps with a larger budget.
 
@@ -398,28 +295,6 @@ def continue_run(folder: RunFolder, resolved: Resolved) -> Resolved:
             record(folder, resolved)
     _compare(folder, stored, values, refuse=True)
     return resolved
-
-
-def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) -> list[Path]:
-    """Makes a version the newest checkpoint of a run; later ones are renamed.
-
-    Returns:
-        Where the later ones are now.
-
-    Raises:
-        UserError: When there is no such version, or another process trains the run.
-        Damaged: When it cannot be read.
-    """
-    with folder.locked():
-        checkpoints = Checkpoints(folder.checkpoints)
-        checkpoints.restore(version)
-        if not partial_replay:
-            checkpoints.check_replay(version)
-        later: list[int | str] = [other for other in checkpoints.versions() if other > version]
-        with contextlib.suppress(UserError, RunError):  # there is none, or it is damaged
-            if checkpoints.metadata(BEST)["updates"] > version:
-                later.append(BEST)  # it would end the run by its target
-        return [checkpoints.set_aside(other, "later") for other in later]
 
 
 def record(folder: RunFolder, resolved: Resolved) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from srl.config.built_in_envs import config_class
 from srl.config.experiment import default_name
+from srl.core.backends import MIXTURE
 
 
 def benchmark_keys(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,7 +25,9 @@ def benchmark_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     if name == default_name(whole_id):
         name = values["algorithm"]["type"].rpartition(":")[2].lower()
     seed, tags = values["seed"], values.get("tags", [])  # an older run has no tags
-    return {"env_id": whole_id.rpartition(":")[2], "exp_name": name, "seed": seed, "tags": tags}
+    mixed = whole_id.startswith(MIXTURE)
+    env_id = whole_id if mixed else whole_id.rpartition(":")[2]
+    return {"env_id": env_id, "exp_name": name, "seed": seed, "tags": tags}
 
 
 def _id(env: Any) -> str:

@@ -24,7 +24,7 @@ class WandB:
 
     def __init__(self) -> None:
         expect_library("wandb", "wandb")
-        self._step = 0
+        self._step = self._env_steps = -1
 
     def start(self, run: TrackedRun) -> Started:
         """Begins a run in the project, or goes on with the one of this id."""
@@ -63,19 +63,26 @@ class WandB:
     def metrics(self, values: Mapping[str, float], env_steps: int) -> None:
         """Logs scalars, with CleanRL's tags."""
         named = {tag(name): value for name, value in values.items()}
-        # No row may have a lower step than the last, as an older version's evaluation would.
-        self._step = max(self._step, env_steps)
-        self._run.log({**named, "global_step": env_steps}, step=self._step)
+        self._log(named, env_steps)
 
     def histogram(self, name: str, histogram: Histogram, env_steps: int) -> None:
         """Logs a histogram."""
         shown = self._wandb.Histogram(np_histogram=histogram)
-        self._run.log({name: shown}, step=self._step)
+        self._log({name: shown}, env_steps)
 
     def video(self, file: Path, env_steps: int) -> None:
         """Logs a film."""
         film = self._wandb.Video(str(file), caption=file.stem, format="mp4")
-        self._run.log({"videos": film}, step=self._step)
+        self._log({"videos": film}, env_steps)
+
+    def _log(self, values: Mapping[str, Any], env_steps: int) -> None:
+        """Logs values with others of these env steps, or in a row of their own.
+
+        No row may have a lower step than the last, as an older version's evaluation would.
+        """
+        if env_steps != self._env_steps:
+            self._step, self._env_steps = max(self._step + 1, env_steps), env_steps
+        self._run.log({**values, "global_step": env_steps}, step=self._step)
 
     def end(self, code: int) -> None:
         """Sends what is left."""

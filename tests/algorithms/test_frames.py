@@ -185,3 +185,10 @@ def test_settings_that_change_reach_what_stacks_and_transforms():
     instance = bound(algorithm, specs, 1, 1).adjusted({"learning_rate": 0.5})
     assert instance.config.learning_rate == 0.5
     assert jax.tree.leaves(instance.initial_memory(3))  # it stacks as before
+
+
+def test_a_stack_whose_channels_would_be_taken_for_pixels_is_refused():
+    grid = spaces.Box(0, 1, (10, 10, 4), np.float32)
+    with pytest.raises(UserError, match=r"frame_stack=4 makes \(10, 10, 16\)"):
+        _ = FrameStack(grid, 4).stacked
+    assert FrameStack(grid, 2).stacked.shape == (10, 10, 8)

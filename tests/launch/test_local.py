@@ -19,8 +19,9 @@ from srl.core.errors import RunError, UserError
 from srl.launch.local import train
 from srl.record.checkpoint import Checkpoints
 from srl.record.run_record import read_config
-from srl.run.folder import create_run, extend_run, open_run
+from srl.run.folder import create_run, open_run
 from srl.run.metrics import read_metrics
+from srl.run.resume import extend_run
 from srl.run.train_loop import report_interval
 
 

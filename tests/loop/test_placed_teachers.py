@@ -8,7 +8,8 @@ from plan_runs import PLAIN, assert_agree, loaded, result_of
 from plan_runs import trained as train
 
 from srl.launch.local import train as train_run
-from srl.run.folder import create_run, extend_run, open_run
+from srl.run.folder import create_run, open_run
+from srl.run.resume import extend_run
 
 QUICK = ("teacher_inline", "teacher_decoupled", "actors_central")
 SLOW = (

@@ -10,6 +10,7 @@ import srl
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
+from srl.policies.card import _spread
 from srl.pools import make_pool
 
 SMALL = ("--algorithm.network.mlp.width", "8")
@@ -122,3 +123,8 @@ def test_a_folder_that_holds_something_is_not_shared_into(tmp_path, capsys):
     assert main(["share", str(tmp_path), str(tmp_path / "new"), "--episodes", "1"]) == 2
     assert "--episodes" in capsys.readouterr().err
     assert files_of(tmp_path) == {"shared/notes.txt"}
+
+
+def test_the_card_of_one_episode_has_a_mean_alone():
+    assert _spread({"mean": 3.0, "standard_deviation": None}) == "3.00"
+    assert _spread({"mean": 3.0, "standard_deviation": 1.0}) == "3.00 +/- 1.00"

@@ -17,8 +17,9 @@ from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 from srl.record.array_file import SUFFIX
 from srl.record.checkpoint import BEST, Checkpoints
-from srl.run.folder import create_run, extend_run, open_run, return_to
+from srl.run.folder import create_run, open_run
 from srl.run.follow_here import follow_here
+from srl.run.resume import extend_run, return_to
 from srl.run.terminal import INTERRUPTED
 
 FILE = """

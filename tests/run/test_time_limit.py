@@ -9,7 +9,8 @@ from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.launch.local import train
 from srl.record.checkpoint import Checkpoints
-from srl.run.folder import create_run, limit_run, open_run
+from srl.run.folder import create_run, open_run
+from srl.run.resume import limit_run
 
 SECONDS = 0.3
 WORDS = ("--minutes", str(SECONDS / 60), "--updates", "1000000", "--keep-checkpoints", "1")

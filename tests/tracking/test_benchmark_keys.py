@@ -5,6 +5,8 @@ import pytest
 from srl.config.experiment import load_experiment
 from srl.run.folder import create_run
 
+MIXED = "mixture:a=native:Ant-v5,b=native:Hopper-v5"
+
 
 def keys_of(tmp_path, target, *words):
     folder = create_run(load_experiment(str(target), words), tmp_path / "run")
@@ -19,6 +21,10 @@ def keys_of(tmp_path, target, *words):
         ("native:Ant-v5", "Ant-v5"),
         ("envpool:Pong-v5", "Pong-v5"),
         ("my_module:MyEnv-v0", "MyEnv-v0"),
+        (
+            "mixture:a=native:Ant-v5,b=native:Hopper-v5",
+            "mixture:a=native:Ant-v5,b=native:Hopper-v5",
+        ),
         ("pettingzoo:mpe2.simple_tag_v3", "mpe2.simple_tag_v3"),
     ],
 )

@@ -8,7 +8,7 @@ from tiny_trainer import STEPS
 from tracked_runs import UPDATES, new_run, resumed_run
 
 from srl import RunError, Tracking
-from srl.tracking.tracker import TrackedRun
+from srl.tracking.tracker import TrackedRun, tag
 from srl.tracking.wandb import WandB
 
 wandb = pytest.importorskip("wandb")
@@ -104,11 +104,11 @@ def test_the_evaluation_of_an_older_version_is_not_lost(tmp_path):
     tracker.start(TrackedRun(tmp_path, config, Tracking(), None, None))
     tracker.metrics({"fps": 1.0}, 300)
     tracker.metrics({"eval/return": 7.0}, 200)
+    tracker.metrics({"fps": 2.0}, 400)
     tracker.end(0)
-    found = [
-        (row["global_step"], row["eval/return"]) for row in rows(tmp_path) if "eval/return" in row
-    ]
-    assert found == [(200, 7)]
+    names = ("global_step", "eval/return", tag("fps"))
+    found = [tuple(row.get(name) for name in names) for row in rows(tmp_path)]
+    assert found == [(300, None, 1), (200, 7, None), (400, None, 2)]
 
 
 def test_keys_never_reach_the_runs_folder(tmp_path):

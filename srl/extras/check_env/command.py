@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     )
     add = parser.add_argument
     add("env", metavar="ID|MODULE:FACTORY", help="CartPole-v1, native:..., my_module:make_env")
-    add("--seed", type=int, default=0, metavar="S", help="default 0")
+    add("--seed", type=number(0), default=0, metavar="S", help="default 0")
     steps = "at most, a check; default 1000"
     add("--steps", type=number(1), default=1000, metavar="N", help=steps)
     add(

@@ -222,8 +222,10 @@ def _draw(action: gymnasium.Space, mask: Any, rng: np.random.Generator) -> np.nd
     if isinstance(action, spaces.Box):
         if np.dtype(action.dtype).kind != "f":
             return rng.integers(action.low, action.high, endpoint=True, dtype=action.dtype)
-        low, high = np.maximum(action.low, -10), np.minimum(action.high, 10)
-        return rng.uniform(low, high).astype(action.dtype)
+        low, high = action.low, action.high
+        low = np.where(np.isfinite(low), low, np.minimum(high, 10) - 20)
+        high = np.where(np.isfinite(high), high, np.maximum(low, -10) + 20)
+        return np.asarray(rng.uniform(low, high), action.dtype)
     counts = choice_counts(action)
     if mask is None:
         drawn = [int(rng.integers(size)) for size in np.ravel(counts)]

@@ -183,11 +183,11 @@ def _read_all(path: Path, ignore: Sequence[str]) -> list[Run]:
     """The run in a folder; or those of the runs in it that can be read."""
     inner = [] if (path / "config.json").is_file() else sorted(path.glob("*/config.json"))
     if not inner:
-        return [read_run(path.absolute(), ignore)]
+        return [read_run(path.resolve(), ignore)]
     runs = []
     for config in inner:
         try:
-            runs.append(read_run(config.parent.absolute(), ignore))
+            runs.append(read_run(config.parent.resolve(), ignore))
         except UserError as error:
             logger.warning("left out: %s", error)
     return runs

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,7 +54,7 @@ class HostProcess:
         self._folder = RunFolder(Path(folder))
         self._seen = config_hash(self._folder) == config
         self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
+        self._stopped, self._starting = threading.Event(), threading.Lock()
 
     def trouble(self) -> str:
         """Why this host can neither control, train nor evaluate; empty if it can."""
@@ -79,7 +80,7 @@ class HostProcess:
         if trouble := self.trouble():
             return trouble
         code = self._to_the_end(self._folder, TERMINAL, "srl.launch.engines.controller_main")
-        if self._stopped and (code is None or code < 0):  # before it could note that itself
+        if self._stopped.is_set() and (code is None or code < 0):  # it could not note that itself
             write_outcome(self._folder.path, INTERRUPTED)
         return ""
 
@@ -112,7 +113,7 @@ class HostProcess:
                 folder, log, _SUPERVISOR, *arguments, variables=keys, asked=controller
             )
         text = folder.log(log).read_text(errors="replace")[-_LOG_BYTES:]
-        ended = code in (None, 0, 75, 143) or self._stopped
+        ended = code in (None, 0, 75, 143) or self._stopped.is_set()
         return "" if ended else f"{socket.gethostname()}: {text}"
 
     def address(self) -> str | None:
@@ -126,9 +127,10 @@ class HostProcess:
 
     def stop(self) -> None:
         """Has the process that runs here end in good order."""
-        self._stopped = True
-        if self._process is not None:
-            self._process.send_signal(signal.SIGUSR1)
+        with self._starting:
+            self._stopped.set()
+            if self._process is not None:
+                self._process.send_signal(signal.SIGUSR1)
 
     def _to_the_end(
         self,
@@ -148,13 +150,15 @@ class HostProcess:
         environment = os.environ | (variables or {})
         code, pause, begun = None, _PAUSE_SECONDS, time.monotonic()
         lasting = module == _SUPERVISOR
-        while not self._stopped and (code is None or _again(code, pause, lasting=lasting)):
+        while not self._stopped.is_set() and (code is None or _again(code, pause, lasting=lasting)):
             if code is not None:
                 pause = _PAUSE_SECONDS if time.monotonic() > begun + _LONG_SECONDS else pause
-                time.sleep(_AGAIN_SECONDS if code < 0 else pause)
+                self._stopped.wait(_AGAIN_SECONDS if code < 0 else pause)
                 pause = pause if code < 0 else 2 * pause
             begun = time.monotonic()
-            with folder.log(log).open("ab") as output:
+            with self._starting, folder.log(log).open("ab") as output:
+                if self._stopped.is_set():
+                    break
                 self._process = subprocess.Popen(
                     command, stdout=output, stderr=output, env=environment
                 )

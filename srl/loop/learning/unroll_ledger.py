@@ -53,7 +53,7 @@ _TERMS = len(Account._fields)
 class Ledger:
     """Counts of unrolls, in memory that a controller shares with its learners.
 
-    Each learner has a part of the page: a number of writes and two rows of counts. Write n fills
+    Each learner has a part of it: a number of writes and two rows of counts. Write n fills
     row n modulo 2 and then sets the number, so that a learner that is killed leaves a whole row,
     and a reader that finds the number unchanged has read one.
     """
@@ -62,7 +62,7 @@ class Ledger:
     """The length of each learner's part."""
 
     def __init__(self, fd: int, learner: int = 0) -> None:
-        """Maps the page behind a descriptor, which stays the caller's.
+        """Maps the memory behind a descriptor, which stays the caller's.
 
         One thread at a time writes the part of this learner, from 0 to `MOST_LEARNERS` - 1.
         """
@@ -74,7 +74,7 @@ class Ledger:
 
     @staticmethod
     def create() -> Ledger:
-        """A new page; `close` lets go of its descriptor."""
+        """New memory; `close` lets go of its descriptor."""
         fd = os.memfd_create("srl-ledger", os.MFD_CLOEXEC)
         os.posix_fallocate(fd, 0, _SIZE)
         return Ledger(fd)
@@ -100,8 +100,8 @@ class Ledger:
         """Goes on from a checkpoint: what was in flight is lost, what came after it rolled back.
 
         Args:
-            learned: What the checkpoint had learned. More than this page knows of is what was
-                learned before the page was made: by a run that is resumed.
+            learned: What the checkpoint had learned. More than this account knows of is what was
+                learned before it was made: by a run that is resumed.
         """
         last = self.part(self._learner)
         earlier = max(learned - last.learned, 0)

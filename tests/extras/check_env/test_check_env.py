@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from srl.api.cli import main
+from srl.extras.check_env.report import draw_action
 
 MODULE = "broken_environments"
 QUICK = ("--steps", "120")
@@ -235,3 +238,22 @@ def test_a_broken_promise_is_placed_in_its_episode(capsys):
 def test_an_id_that_its_module_registers_is_found(capsys):
     code, _ = checked(capsys, f"{MODULE}:Registered-v0")
     assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("space", "low", "high"),
+    [
+        (spaces.Box(20.0, 50.0, (2,)), 20, 50),
+        (spaces.Box(20.0, np.inf, (2,)), 20, 40),
+        (spaces.Box(-np.inf, -30.0, (2,)), -50, -30),
+        (spaces.Box(-np.inf, np.inf, (2,)), -10, 10),
+        (spaces.Box(-1.0, 1.0, ()), -1, 1),
+    ],
+)
+def test_actions_are_drawn_within_all_finite_bounds(space, low, high):
+    rng = np.random.default_rng(0)
+    drawn = np.array([draw_action(space, None, rng) for _ in range(100)])
+    assert (drawn >= low).all()
+    assert (drawn <= high).all()
+    assert np.ptp(drawn) > 0.8 * (high - low)
+    assert all(space.contains(np.asarray(each, np.float32)) for each in drawn)

@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import pytest
 
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
+from srl.core.errors import UserError
+from srl.record.files import expect_place, write_output
 from srl.record.ratings import Match, Payoff, write_ratings
 from srl.run.folder import create_run
 from srl.run.metrics import MetricsWriter
@@ -371,3 +374,15 @@ def test_a_run_without_matches_has_no_payoffs(run, capsys):
     assert "holds no results of matches between its versions" in capsys.readouterr().err
     assert plot(run, "--payoff", "--keys", "fps") == 2
     assert "--payoff draws no curves" in capsys.readouterr().err
+
+
+def test_output_goes_to_the_file_that_a_link_names_and_to_no_pipe(tmp_path):
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "file")
+    write_output(link, b"1")
+    assert ((tmp_path / "file").read_bytes(), link.is_symlink()) == (b"1", True)
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"cannot write .*pipe: it is no regular file"):
+        write_output(pipe, b"1")
+    with pytest.raises(UserError, match=r"--csv .*pipe is a device or pipe"):
+        expect_place("--csv", pipe)
