@@ -387,7 +387,7 @@ def test_an_export_that_cannot_be_written_is_told(run_dir, tmp_path, capsys):
     output = str(tmp_path / "file" / "policy.safetensors")
     assert "there is no folder" in complaint(capsys, "export", str(run_dir), output)
     missing = tmp_path / "missing"
-    told = f"there is no folder {missing / 'dir'}; make it, or choose another"
+    told = f"there is no folder {missing / 'dir'}; make it first"
     words = ["export", str(run_dir), str(missing / "dir" / "x.safetensors")]
     assert told in complaint(capsys, *words)
     assert not missing.exists()

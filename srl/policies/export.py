@@ -17,7 +17,7 @@ from srl.policies.onnx_graph import SUFFIX as ONNX
 from srl.record import array_file
 from srl.record.array_file import SUFFIX
 from srl.record.checkpoint import Checkpoints
-from srl.record.files import writing
+from srl.record.files import expect_place, writing
 from srl.record.run_record import find_run, read_config
 from srl.run.folder import file_metadata
 
@@ -53,10 +53,7 @@ def export(
             f"{output}: the suffix names the format, and {' and '.join(formats)} are offered; "
             f"call it {output.stem}{SUFFIX} or {output.stem}{ONNX}"
         )
-    if not output.parent.is_dir():
-        raise UserError(
-            f"there is no folder {output.parent}; make it, or choose another for {output}"
-        )
+    expect_place("the output", output)
     return formats[output.suffix](run_dir, output, version, policy)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.algorithms.algorithm import Instance
-from srl.core.errors import UserError
+from srl.core.errors import UserError, described
 from srl.core.lazy import jax
 from srl.core.optional_packages import install_command
 from srl.core.spaces import Space, narrow_dtype, space_tree
@@ -62,6 +62,7 @@ def write_onnx(
         UserError: If jax2onnx is not installed or too old for this JAX, or a policy computes what
             it cannot translate, or the file cannot be written.
     """
+    translator = _jax2onnx()
     (batch,) = jax.export.symbolic_shape(BATCH)
     leaves, start = space_tree(space), instance.initial_memory(1)
     observation = map_tree(
@@ -83,28 +84,32 @@ def write_onnx(
     inputs = leaves_of((observation, memory))
     outputs = list(jax.eval_shape(act, *inputs))
     try:
-        model = _translated(act, inputs, names, outputs)
-    except NotImplementedError as error:
-        raise UserError(
-            f"the policy cannot be written as ONNX: {error}; write {output.stem}.safetensors, or "
-            "compute it with other functions of JAX"
-        ) from error
+        model = _translated(translator, act, inputs, names, outputs)
     except AttributeError as error:  # jax2onnx reaches for names of JAX that newer ones moved
         raise UserError(
             f"jax2onnx {version('jax2onnx')} fails with JAX {jax.__version__} ({error}); write "
             f"{output.stem}.safetensors, or install an older JAX: pip install 'jax<0.12'"
         ) from error
+    except Exception as error:  # of jax2onnx, whatever it is
+        raise UserError(
+            f"the policy cannot be written as ONNX: {described(error)}; write "
+            f"{output.stem}.safetensors, or compute it with other functions of JAX"
+        ) from error
     model.metadata_props.update(metadata)
     with _quiet():
-        body = _jax2onnx()[0].to_proto(model).SerializeToString()
+        body = translator[0].to_proto(model).SerializeToString()
     write_output(output, body)
 
 
 def _translated(
-    act: Callable[..., dict[str, Array]], inputs: list[Any], names: list[str], outputs: list[str]
+    translator: tuple[Any, Any, Any],
+    act: Callable[..., dict[str, Array]],
+    inputs: list[Any],
+    names: list[str],
+    outputs: list[str],
 ) -> Any:
     """Gives the graph of a function, for inputs of these shapes and names."""
-    _, passes, to_onnx = _jax2onnx()
+    _, passes, to_onnx = translator
     with _quiet():
         model = to_onnx(
             lambda *inputs: tuple(act(*inputs)[name] for name in outputs),

@@ -159,6 +159,17 @@ def test_a_translator_that_is_too_old_for_jax_is_named(tmp_path, monkeypatch):
         write_onnx(tmp_path / "policy.onnx", instance, policy, observation, {})
 
 
+def test_any_other_failure_of_the_translator_is_reported(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("an axis is missing")
+
+    monkeypatch.setattr("jax2onnx.to_onnx", fail)
+    algorithm, observation, action, _ = next(iter(KINDS.values()))
+    instance, policy = learned(algorithm, observation, action)
+    with pytest.raises(UserError, match="as ONNX: ValueError: an axis is missing; write"):
+        write_onnx(tmp_path / "policy.onnx", instance, policy, observation, {})
+
+
 def by_name(tree, name):
     return dict(zip(leaves_of(names_of(tree, name)), leaves_of(tree), strict=True))
 

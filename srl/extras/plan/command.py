@@ -21,7 +21,7 @@ from srl.dataflow.trace import trace
 from srl.evaluation.background import beside
 from srl.extras.plan.scene import Scene, nbytes
 from srl.pools import make_pool
-from srl.record.files import write_output
+from srl.record.files import expect_place, write_output
 from srl.system.background.cpu_limit import cores_granted
 from srl.system.gpus import machine_gpus
 from srl.system.shared_memory import available_bytes
@@ -44,8 +44,10 @@ def main(argv: list[str]) -> int:
         "--fps", type=number(1e-3), default=FPS, metavar="N", help=f"for rates; default {FPS:,.0f}"
     )
     options, overrides = parser.parse_target(argv)
-    if options.svg is not None and options.svg.suffix != ".svg":
-        raise UserError(f"--svg is {options.svg}; expected a name that ends in .svg")
+    if options.svg is not None:
+        if options.svg.suffix != ".svg":
+            raise UserError(f"--svg is {options.svg}; expected a name that ends in .svg")
+        expect_place("--svg", options.svg)
     scene = scene_of(
         load_experiment(options.target, overrides, flags=options.flags).experiment, options.fps
     )

@@ -157,7 +157,7 @@ def test_a_plan_is_told_as_json(capsys):
         (["--plan", "inline", "--plan.actor.replicas", "2"], 2, "did you mean --plan.actors.repl"),
         (["--plan", "auto"], 2, "give --plan NAME to see one"),
         (["--fps", "0"], 2, "--fps: '0'; expected a number"),
-        (["--svg", "/no/such/folder/x.svg"], 2, "cannot write /no/such/folder/x.svg"),
+        (["--svg", "/no/such/folder/x.svg"], 2, "there is no folder /no/such/folder"),
     ],
 )
 def test_what_cannot_be_drawn_is_told_in_a_line(words, code, told, capsys):
