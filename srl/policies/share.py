@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from srl.config.experiment import Experiment
 from srl.core.errors import RunError, UserError, expect_number
@@ -61,7 +61,7 @@ def share(
     """
     expect_number("--episodes", episodes, 2)
     expect_number("--seed", seed, 0, 2**32 - 1)
-    output = output.absolute()
+    output = output.resolve()
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UserError(f"{output} exists already; give a new or an empty folder")
     if not output.parent.is_dir():
@@ -70,6 +70,8 @@ def share(
     found = evaluate(
         *(folder.path, version), episodes=episodes, sampled=sampled, seed=seed, trust=trust
     )
+    for fixed in found.get("fixed", {}).values():
+        fixed["run"] = Path(fixed["run"]).name
     # A run that goes on may have a newer one by now.
     shared: int | str = version or found["version"]
     with writing(output), tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
@@ -86,19 +88,14 @@ def share(
 
 def copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> None:
     """Copies the parts of a run that its policies need, without paths of this machine."""
-    config = read_config(folder)
-    if config["source"]:
+    values = _copy_config(folder, made)["experiment"]
+    if folder.source.exists():
         shutil.copyfile(folder.source, made.source)
-        target, source = config["target"], made.source.name
-        name = target.rpartition(".py:")[2] if ".py:" in target else "experiment"
-        config |= {"source": source, "target": f"{source}:{name}"}
-    config["directory"] = "."
-    values = config["experiment"]
-    others = *values["policies"].values(), *(values.get("teacher") or ()), values.get("init_from")
-    for policy in others:
-        if isinstance(policy, dict):  # of another run, which is not shared
-            policy["run"] = Path(policy["run"]).name
-    made.config.write_text(json.dumps(unsigned(config), indent=2) + "\n")
+    for pattern, policy in values["policies"].items():
+        if isinstance(policy, dict):  # of another run, which plays
+            copy, shared = folder.fixed_copy(pattern), made.fixed_copy(pattern)
+            shutil.copytree(copy, shared)
+            _copy_config(RunFolder(copy), RunFolder(shared))
     shutil.copyfile(folder.specs, made.specs)
     learners, counts = Checkpoints(folder.checkpoints).learners(version)
     acting = {
@@ -107,6 +104,23 @@ def copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> No
     }
     with closing(Checkpoints(made.checkpoints)) as checkpoints:
         checkpoints.save(counts["updates"], {"learners": acting}, counts, wait=True)
+
+
+def _copy_config(folder: RunFolder, made: RunFolder) -> dict[str, Any]:
+    """Writes a run's configuration without paths of this machine, and gives it."""
+    config = read_config(folder)
+    if config["source"]:
+        target, source = config["target"], made.source.name
+        name = target.rpartition(".py:")[2] if ".py:" in target else "experiment"
+        config |= {"source": source, "target": f"{source}:{name}"}
+    config["directory"] = "."
+    values = config["experiment"]
+    others = *values["policies"].values(), *(values.get("teacher") or ()), values.get("init_from")
+    for policy in others:
+        if isinstance(policy, dict):  # of another run
+            policy["run"] = Path(policy["run"]).name
+    made.config.write_text(json.dumps(unsigned(config), indent=2) + "\n")
+    return config
 
 
 def _film(experiment: Experiment, made: RunFolder, seed: int, greedy: bool) -> list[str]:

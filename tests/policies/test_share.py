@@ -1,17 +1,21 @@
 """Folders of policies to publish: complete, and loaded as runs are."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import yaml
 
 import srl
+from srl import Fixed
 from srl.api.cli import main
-from srl.config.experiment import load_experiment
+from srl.config.experiment import load_experiment, resolved_value
 from srl.core.errors import UserError
 from srl.policies.card import _spread
 from srl.pools import make_pool
+from tests.small_runs import GAME
 
 SMALL = ("--algorithm.network.mlp.width", "8")
 FILE = """
@@ -113,6 +117,24 @@ def test_an_experiment_file_is_shared_and_what_cannot_be_made_is_reported(share,
     assert found["results"]["episode_length"]["mean"] == 5
     for name in ("README.md", "config.json", "results.json"):
         assert str(tmp_path) not in (moved / name).read_text()
+
+
+def test_policies_of_other_runs_that_play_are_shared_too(tmp_path, save_run):
+    with make_pool(GAME.env) as pool:
+        specs = pool.specs
+    other = save_run(resolved_value(GAME), specs, tmp_path / "other")
+    policies = {"seeker*": Fixed(other), "hider*": "hiders"}
+    run = save_run(resolved_value(replace(GAME, policies=policies)), specs, tmp_path / "run")
+    shared = tmp_path / "shared"
+    assert main(["share", str(run), str(shared), "--episodes", "2"]) == 0
+    for folder in (run, other):
+        shutil.rmtree(folder)
+    moved = shared.rename(tmp_path / "moved")
+    wanted = json.loads((moved / "results.json").read_text())
+    assert wanted["fixed"]["seeker*"] == {"run": "other", "version": 7}
+    assert srl.evaluate(moved, episodes=2)["results"] == wanted["results"]
+    texts = [file for file in moved.rglob("*") if file.suffix in (".json", ".md")]
+    assert not [file for file in texts if str(tmp_path) in file.read_text()]
 
 
 def test_a_folder_that_holds_something_is_not_shared_into(tmp_path, capsys):
