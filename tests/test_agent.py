@@ -51,6 +51,7 @@ EXPERIMENTS = {
     "masks": replace(CARTPOLE, env=Choosing),
     "teams": GAME,
     "padded": TAG,
+    "padded actions": replace(TAG, env="pettingzoo:mpe2.simple_speaker_listener_v4"),
     "pendulum frames": replace(PENDULUM, algorithm=replace(CARTPOLE.algorithm, frame_stack=2)),
 }
 
@@ -163,6 +164,21 @@ def test_agents_that_are_not_there_are_left_out(runs):
     assert agent.action_space(one).contains(actions[one])
 
 
+def test_agents_with_different_numbers_of_actions_need_no_masks(runs):
+    agent = srl.load(runs("padded actions"))
+    size = {own: agent.observation_space(own)["observation"].shape for own in agent.agents}
+    numbers = {own: agent.action_space(own).n for own in agent.agents}
+    assert len(set(numbers.values())) == 2
+    for lead in ((), (50,)):
+        given = {own: np.zeros((*lead, *size[own])) for own in agent.agents}
+        actions, _ = agent.act(given, deterministic=False)
+        assert all(np.shape(actions[own]) == lead for own in agent.agents)
+        assert all((actions[own] < numbers[own]).all() for own in agent.agents)
+    masks = {own: np.ones((50, number), int) for own, number in numbers.items()}
+    wanted, found = (agent.act(given, action_mask=each)[0] for each in (masks, None))
+    assert all(np.array_equal(wanted[own], found[own]) for own in agent.agents)
+
+
 def test_drawn_actions_follow_from_the_seed(runs):
     def drawn(seed):
         agent = srl.load(str(runs("pendulum")), seed=seed)
@@ -259,6 +275,8 @@ def test_an_algorithm_of_the_experiment_file_comes_from_the_runs_copy_of_it(tmp_
             r"expected a dict of \['action_mask', ",
         ),
         ("memory", [np.zeros((3, 4)), np.zeros((2, 8), np.float32)], "the memory is not what act"),
+        ("memory", [np.zeros(4), "text"], "the memory is not what act"),
+        ("pendulum", [np.zeros(3), False], "the memory is not what act"),
         ("padded", [np.zeros(14)], "observation is ndarray; expected a dict by agent: adversary_0"),
         ("padded", [{"nobody": np.zeros(14)}], "observation has 'nobody', which is no agent"),
         ("padded", [{"agent_0": np.zeros(3)}], r"observation of agent_0 has shape \(3,\)"),
@@ -302,7 +320,7 @@ def test_a_run_without_specs_or_with_other_settings_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [((3,), "expected a run, or its folder"), (("none",), "none")]
+    ("given", "told"), [((3,), "the run is 3; expected a folder"), (("none",), "none")]
 )
 def test_what_is_no_run_is_refused(given, told):
     with pytest.raises(UserError, match=told):
@@ -312,9 +330,3 @@ def test_what_is_no_run_is_refused(given, told):
 def test_a_seed_that_is_no_number_is_refused(tmp_path):
     with pytest.raises(UserError, match="seed is 'x'"):
         srl.load(tmp_path, seed="x")
-
-
-def test_a_memory_for_a_policy_without_one_is_refused(runs):
-    agent = srl.load(runs("pendulum"))
-    with pytest.raises(UserError, match="the policy has none: leave it out"):
-        agent.act(np.zeros(3, np.float32), False)

@@ -357,6 +357,13 @@ def test_mistakes_are_told_in_a_line(words, told, cartpole_run, teams_run, capsy
     assert len(message) < 400 + len(str(teams_run))
 
 
+def test_from_python_what_is_no_run_and_no_experiment_is_told(cartpole_run):
+    with pytest.raises(UserError, match="the run is None; expected a folder"):
+        evaluate(None)
+    with pytest.raises(UserError, match="experiment is 'x'; expected an Experiment"):
+        evaluate(cartpole_run, experiment="x")
+
+
 def test_a_run_without_checkpoints_cannot_be_evaluated(tmp_path):
     folder = create_run(load_experiment("native:CartPole-v1"), tmp_path / "run")
     with pytest.raises(UserError, match="there is no checkpoint"):

@@ -250,6 +250,7 @@ def test_an_environment_that_takes_no_render_mode_is_refused(tmp_path):
         (["--video", "film.mp4", "--video-episodes", "0"], "--video-episodes is 0"),
         (["--video", "film.mp4", "--camera", "top"], "native:CartPole-v1 has one camera"),
         (["--camera", "top"], "--camera is for films: give --video, too"),
+        (["--video-episodes", "3"], "--video-episodes is for films: give --video, too"),
     ],
 )
 def test_mistakes_are_told_in_a_line(words, told, cartpole_run, tmp_path, capsys, monkeypatch):

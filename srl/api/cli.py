@@ -323,7 +323,7 @@ def evaluate(argv: list[str]) -> int:
     )
     live = "show them in a window, 3 by default"
     parser.add_argument("--live", action="store_true", help=live)
-    parser.add_argument("--video-episodes", type=int, default=1, metavar="K", help="default 1")
+    parser.add_argument("--video-episodes", type=int, metavar="K", help="default 1")
     parser.add_argument("--drawing", action="store_true", help="film a drawing; needs no OpenGL")
     parser.add_argument(
         "--camera",

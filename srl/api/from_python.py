@@ -76,7 +76,7 @@ def train(
         KeyboardInterrupt: If it was interrupted (Ctrl-C, or a notebook's stop button), after a
             checkpoint from which `Run(run_dir).resume()` goes on.
     """
-    folder = find_run(Path(run_dir)) if resume and run_dir is not None else None
+    folder = find_run(run_dir) if resume and run_dir is not None else None
     fixed = {} if folder is None else _recorded_fixed(folder, trust)
     resolved = _resolved(experiment, plan, overrides, fixed)
     hooks = dict(on_report=on_report, on_checkpoint=on_checkpoint, on_evaluation=on_evaluation)
@@ -112,7 +112,7 @@ class Run:
         Raises:
             UserError: If there is none.
         """
-        self._folder = find_run(Path(run_dir))
+        self._folder = find_run(run_dir)
         read_config(self._folder)
         self._resolved: Resolved | None = None  # as given, where it was trained here
 

@@ -42,7 +42,7 @@ def evaluate(
     seed: int = 0,
     num_envs: int = 100,
     video: Path | str | bool = False,
-    video_episodes: int = 1,
+    video_episodes: int | None = None,
     drawing: bool = False,
     camera: str | None = None,
     live: bool = False,
@@ -61,7 +61,7 @@ def evaluate(
         seed: Of the environments, the drawing, and untrained policies.
         num_envs: Environments stepped together, at most one for each episode.
         video: Films the run's own policies: an .mp4 or .svg, or True for the run's `videos/`.
-        video_episodes: How many episodes the film has.
+        video_episodes: How many episodes the film has, 1 by default.
         drawing: Film the environment's drawing in place of its rendering.
         camera: Where it is filmed from; hide-and-seek has top, corner, follow and follow:AGENT.
         live: Show the episodes in a window, one after the other: by render_mode="human".
@@ -75,9 +75,10 @@ def evaluate(
     episodes = (3 if live else 100) if episodes is None else episodes
     if isinstance(video, str):
         video = bool(video) and Path(video)
-    _expect_settings(episodes, num_envs, video_episodes, seed, video, camera, drawing=drawing)
+    of_films = {"drawing": drawing, "camera": camera, "video-episodes": video_episodes}
+    _expect_settings(episodes, num_envs, seed, video, of_films)
     keep_compiled_programs()
-    folder, experiment = _opened(Path(run_dir), experiment, trust)
+    folder, experiment = _opened(run_dir, experiment, trust)
     experiment = replace(experiment, curriculum=())  # its last lesson is played
     suffix = video.suffix if isinstance(video, Path) else ".mp4"
     film = Film(experiment, drawing, camera, suffix) if video else None
@@ -88,7 +89,7 @@ def evaluate(
         named = _film_in(folder, ours.source["version"], seed, *how)
         if film:
             video = video if isinstance(video, Path) else named
-            _record(film, video, ours, video_episodes, seed, not sampled)
+            _record(film, video, ours, video_episodes or 1, seed, not sampled)
         seeds: Any = {"env_seed": environment_seed(seed, "evaluation"), "seed": seed}
         sides = ours.player.teams.members
         evaluator = Evaluator(pool, episodes, **seeds, greedy=not sampled, sides=sides)
@@ -105,9 +106,10 @@ def _group(experiment: Experiment, num_envs: int, episodes: int) -> Pool:
 
 
 def _opened(
-    run_dir: Path, experiment: Experiment | None, trust: bool
+    run_dir: Path | str, experiment: Experiment | None, trust: bool
 ) -> tuple[RunFolder, Experiment]:
     if experiment is not None:
+        expect(isinstance(experiment, Experiment), "experiment", experiment, "an Experiment")
         return find_run(run_dir, trained=True), experiment
     folder, resolved = open_run(run_dir, trained=True, trust=trust)
     return folder, resolved.experiment
@@ -116,24 +118,19 @@ def _opened(
 def _expect_settings(
     episodes: int,
     num_envs: int,
-    video_episodes: int,
     seed: int,
     video: Path | bool,
-    camera: str | None,
-    *,
-    drawing: bool,
+    of_films: Mapping[str, Any],
 ) -> None:
     """Raises UserError for a number out of range, and for settings of a film without one."""
-    numbers = {"episodes": episodes, "num-envs": num_envs, "video-episodes": video_episodes}
-    for name, number in numbers.items():
-        expect_number(f"--{name}", number, 1)
+    expect_number("--episodes", episodes, 1)
+    expect_number("--num-envs", num_envs, 1)
+    expect_number("--video-episodes", of_films["video-episodes"], 1, or_none=True)
     expect_number("--seed", seed, 0, 2**32 - 1)
     if isinstance(video, Path):
         expect_film(video)
-    elif not video:
-        of_films = {"drawing": drawing, "camera": camera, "video-episodes": video_episodes > 1}
-        if given := [name for name, value in of_films.items() if value]:
-            raise UserError(f"--{given[0]} is for films: give --video, too")
+    elif not video and (given := [name for name, value in of_films.items() if value]):
+        raise UserError(f"--{given[0]} is for films: give --video, too")
 
 
 def _results(

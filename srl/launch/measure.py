@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from srl.config.experiment import Experiment
@@ -59,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 def _answers(run_dirs: Sequence[str], seconds: float) -> Iterator[Mapping[str, Any]]:
     learner_bound: set[str] = set()
     for run_dir in run_dirs:
-        folder, resolved = open_run(Path(run_dir), trust=True)
+        folder, resolved = open_run(run_dir, trust=True)
         plan = resolved.experiment.settled_plan.name
         try:
             if plan in learner_bound:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +56,8 @@ def load(
         UserError: If there is no run or no such checkpoint, or if a part of its algorithm cannot,
             or may not, be imported.
     """
-    if not isinstance(run_dir, str | PathLike):
-        raise UserError(f"srl.load was given {run_dir!r}; expected a run, or its folder")
     expect_number("seed", seed, 0, 2**32 - 1)
-    return Agent(find_run(Path(run_dir), trained=True), version, seed, trust)
+    return Agent(find_run(run_dir, trained=True), version, seed, trust)
 
 
 class Agent:
@@ -142,7 +139,8 @@ class Agent:
                 rows of starting episodes must be zeros.
             deterministic: True takes the most probable actions, False samples them.
             action_mask: 1 for each allowed action, or None for all; needed if the environment
-                gives masks in its infos or by a method.
+                gives masks in its infos or by a method. Agents that only have different numbers of
+                actions need none.
 
         Returns:
             The actions, as the environment takes them, and the memory for the next step, which is
@@ -173,7 +171,9 @@ class Agent:
         """The action of one agent, or of one agent in each of N environments."""
         space, action_space = self._spaces(agent)
         observation = visible(observation, self._privileged)
-        observation = _with_mask(observation, mask, space, of)
+        numbers = [action for _, action in self.specs.agent_spaces]
+        own_masks = any(action != numbers[0] for action in numbers)  # srl's, of padded actions
+        observation = _with_mask(observation, mask, space, of, optional=own_masks)
         rows, single = _rows(observation, space, f"observation{of}")
         rows = _padded(rows, self.specs.observation)
         count = len(leaves_of(rows)[0])
@@ -202,14 +202,13 @@ class Agent:
         """The memory of each row, which has to be of the form in which an episode starts."""
         if memory is None:
             return start
-        if not jax.tree.leaves(start):
-            raise UserError(
-                f"a memory{of} is given, and the policy has none: leave it out, and give other "
-                "arguments by their names"
-            )
-        form = lambda x: (np.shape(x), np.asarray(x).dtype)  # noqa: E731
-        rows = jax.tree.map(lambda x: np.asarray(x)[None] if single else x, memory)
-        if jax.tree.map(form, rows) != jax.tree.map(form, start):
+        try:
+            rows = jax.tree.map(jnp.asarray, memory)
+            rows = jax.tree.map(lambda x: x[None], rows) if single else rows
+        except (TypeError, ValueError):  # of what is no array
+            rows = None
+        wanted, given = (jax.tree.map(lambda x: (x.shape, x.dtype), tree) for tree in (start, rows))
+        if wanted != given:
             raise UserError(
                 f"the memory{of} is not what act has returned for as many observations: give that, "
                 "or None at the begin of an episode"
@@ -240,7 +239,7 @@ def _draw(instance: Any, policy: Any, rows: Tree, memory: Tree, key: Array) -> A
     return instance.act(policy, rows, memory, jax.random.split(key, count), slots)
 
 
-def _with_mask(observation: Any, mask: Any, space: Space, of: str) -> Any:
+def _with_mask(observation: Any, mask: Any, space: Space, of: str, *, optional: bool) -> Any:
     """An observation with its mask where policies look for it, as pools put it there."""
     masked = isinstance(space, spaces.Dict) and MASK in space.spaces
     if not masked:
@@ -255,7 +254,7 @@ def _with_mask(observation: Any, mask: Any, space: Space, of: str) -> Any:
         if mask is not None:
             raise UserError(f"the observation{of} has an action_mask already; leave one out")
         return observation
-    if mask is None:
+    if mask is None and not optional:
         raise UserError(
             f"the policies were trained with masks of actions, and the observation{of} has none: "
             f"give action_mask=, {_size(space[MASK])} numbers, 1 for allowed"
@@ -273,6 +272,11 @@ def _with_mask(observation: Any, mask: Any, space: Space, of: str) -> Any:
             f"the observation{of} is {type(observation).__name__}; expected a dict of "
             f"{', '.join(sorted(others))}"
         )
+    if mask is None:
+        seen = spaces.Dict({name: space[name] for name in others})
+        rows, single = _rows(observation, seen, f"observation{of}")
+        lead = () if single else (len(leaves_of(rows)[0]),)
+        mask = np.ones((*lead, _size(space[MASK])), np.int8)
     return {**observation, MASK: mask}
 
 

@@ -175,7 +175,7 @@ class RunFolder:
                 folder.rmdir()
 
 
-def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
+def find_run(run_dir: Path | str, *, trained: bool = False) -> RunFolder:
     """The run in this folder, or the newest of several runs in it, such as `runs/<name>`.
 
     Args:
@@ -183,9 +183,10 @@ def find_run(run_dir: Path, *, trained: bool = False) -> RunFolder:
         trained: Whether a run without any checkpoint is passed over for an older one that has one.
 
     Raises:
-        UserError: If the folder cannot be read.
+        UserError: If it is not the name of a folder, or the folder cannot be read.
     """
-    folder = RunFolder(run_dir.absolute())
+    expect(isinstance(run_dir, str | os.PathLike), "the run", run_dir, "a folder")
+    folder = RunFolder(Path(run_dir).absolute())
     if _written(folder) is not None:
         return folder
     runs = sorted(_runs_in(folder.path), key=lambda run: _written(run) or 0, reverse=True)

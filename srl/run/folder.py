@@ -106,7 +106,7 @@ def _new_folder(path: Path) -> Path:
 
 
 def open_run(
-    run_dir: Path, *, to_train: bool = False, trained: bool = False, trust: bool = False
+    run_dir: Path | str, *, to_train: bool = False, trained: bool = False, trust: bool = False
 ) -> tuple[RunFolder, Resolved]:
     """A run's folder and its experiment, made again from the folder's copy of the source.
 
