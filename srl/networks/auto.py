@@ -74,10 +74,9 @@ class AutoNetwork(Network):
             kind = CNN() if side >= SMALLEST_PICTURE else _GRID
         own = {"widths": self.widths, "value_widths": self.value_widths}
         given = {name: widths for name, widths in own.items() if widths}
-        of_mlp = [*given, *(["mlp"] if self.mlp != MLP() else [])]
-        if of_mlp and not isinstance(kind, MLP):
+        if given and not isinstance(kind, MLP):
             raise UserError(
-                f"network.{of_mlp[0]} is of a perceptron, and what is observed gets the "
+                f"network.{next(iter(given))} is of a perceptron, and what is observed gets the "
                 f"network {type(kind).__name__}: give network={type(kind).__name__}(width=...)"
             )
         kind = replace(kind, **given)

@@ -9,15 +9,10 @@ from flax import linen as nn
 from gymnasium import spaces
 
 from srl.core.errors import UserError
-from srl.networks import CNN, MLP, AutoNetwork, Network
+from srl.networks import CNN, Network
 
 VECTOR = spaces.Box(-1, 1, (3,))
 IMAGE = spaces.Box(0, 255, (24, 20, 3), np.uint8)
-
-
-def test_settings_of_a_perceptron_are_refused_where_images_are_observed():
-    with pytest.raises(UserError, match=r"network.mlp is of a perceptron.*gets the network CNN"):
-        AutoNetwork(mlp=MLP(width=99)).build(spaces.Box(0, 255, (84, 84, 4), np.uint8), 2)
 
 
 def test_steps_of_windows_that_leave_pixels_out_are_refused():
