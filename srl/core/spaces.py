@@ -67,9 +67,10 @@ def inner_bounds(space: spaces.Box, dtype: Any) -> tuple[np.ndarray, np.ndarray]
     def rounded(bound: np.ndarray, sign: int) -> np.ndarray:
         with np.errstate(over="ignore"):
             near = bound.astype(dtype)
+            inner = np.nextafter(near, dtype(-sign * np.inf))
         # As objects they are Python's numbers, which compare exactly, integers with floats too.
         beyond = sign * near.astype(object) > sign * bound.astype(object)
-        return np.where(beyond, np.nextafter(near, dtype(-sign * np.inf)), near)
+        return np.where(beyond, inner, near)
 
     return rounded(space.low, -1), rounded(space.high, 1)
 

@@ -243,5 +243,7 @@ def test_a_setting_chooses_which_bytes_are_divided(kind, scaled):
     for shape in ((4,), (32, 32, 3)):
         normalizer = ObservationNormalizer(spaces.Box(0, 255, shape, np.uint8), scaled_bytes=kind)
         assert (normalizer.init() == {}) == scaled
-    with pytest.raises(UserError, match=r"algorithm.scaled_bytes is 'some'; expected pictures or"):
+    with pytest.raises(
+        UserError, match=r"algorithm.scaled_bytes is 'some'; expected pictures, all or none"
+    ):
         PPO(scaled_bytes="some").validate()

@@ -138,3 +138,9 @@ def test_bounds_of_environments_in_jax_are_rounded_inwards():
     xla = pool.xla()
     step = jax.jit(lambda state, x: xla.step(xla.reset(state, 0)[0], stretch(x))[1].reward)
     assert not np.asarray(step(pool.state, ends)).any()
+
+
+def test_the_largest_number_may_be_a_bound():
+    largest = np.finfo(np.float64).max
+    space = spaces.Box(largest, largest, (1,), np.float64)
+    assert space.contains(Stretch(space)(np.zeros((1, 1), np.float32))[0])

@@ -105,7 +105,7 @@ def test_everyone_of_the_pool_is_chosen_as_often():
     [
         ({"past": 1.5}, "self_play.past is 1.5; expected a number from 0 to 1"),
         ({"keep": 1}, "self_play.keep is 1"),
-        ({"choice": "best"}, "self_play.choice is 'best'; expected uniform or recent"),
+        ({"choice": "best"}, "self_play.choice is 'best'; expected uniform, recent or hard"),
         ({"hold": 0}, "self_play.hold is 0"),
     ],
 )

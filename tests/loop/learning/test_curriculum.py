@@ -162,7 +162,7 @@ def test_lessons_name_the_options_of_a_mixtures_tasks():
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"curriculum": ("x",)}, UserError, "curriculum is ('x',); expected lessons"),
+        ({"curriculum": ("x",)}, UserError, "curriculum[0] is 'x'; expected a Lesson"),
         ({"curriculum": (Lesson({}, "return"),)}, UserError, "curriculum[0].until is 'return'"),
         (
             {"curriculum": (Lesson({}, "episode_return >= nan"),)},
