@@ -15,11 +15,18 @@ import numpy as np
 
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.spaces import Space, image_sides, is_image, is_mask, joined_space, space_tree, spaces
+from srl.core.spaces import (
+    SMALLEST_GRID,
+    Space,
+    image_sides,
+    is_image,
+    is_mask,
+    joined_space,
+    space_tree,
+    spaces,
+)
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Array, Tree
-
-_SMALLEST_GRID = 8  # sides below get a perceptron
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class FrameStack:
                 merged(leaf, np.stack([bound] * self.frames), np) for bound in (leaf.low, leaf.high)
             )
             joined = spaces.Box(low, high, dtype=leaf.dtype.type)
-            convolved = is_image(leaf) and min(image_sides(leaf)) >= _SMALLEST_GRID
+            convolved = is_image(leaf) and min(image_sides(leaf)) >= SMALLEST_GRID
             if convolved and _axis(leaf) != _axis(joined):
                 raise UserError(
                     f"frame_stack={self.frames} makes {joined.shape} of images of {leaf.shape}, "

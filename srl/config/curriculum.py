@@ -90,8 +90,6 @@ class Lesson(FromText, Settings):
 
     def validate(self, name: str) -> None:
         """Raises UserError where a setting is out of its limits."""
-        good = isinstance(self.options, Mapping)
-        expect(good, f"{name}.options", self.options, 'values by name: {"length": 4}')
         expect_settings(name, self)
         expect(self.conditions, f"{name}.until", self.until, _CONDITION)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from srl.core.episodes import evaluated_metrics
 from srl.core.errors import UserError, expect, nearest
-from srl.core.settings import Count, NotNegative, Range, Settings, expect_settings
+from srl.core.settings import Count, NotNegative, Range, Seed, Settings, expect_settings
 from srl.core.types import Specs
 from srl.pools.config import with_options
 
@@ -33,7 +33,7 @@ class Evaluation(Settings):
     actions: Actions = "greedy"
     """The most probable actions, sampled actions as in training, or both, with the metrics of
     sampled actions in eval/sampled/."""
-    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
+    seed: Seed = 0
     """The seed of the environments and of sampling, the same for all versions."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the environment that differ from training's, by name. The spaces must stay the

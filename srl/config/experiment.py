@@ -34,7 +34,7 @@ from srl.core.backends import id_of
 from srl.core.config_values import import_folders
 from srl.core.declared import expect_declared
 from srl.core.errors import PlanError, UserError, expect
-from srl.core.settings import AtLeastOne, Count, NotNegative, Range, Settings, expect_settings
+from srl.core.settings import AtLeastOne, Count, NotNegative, Range, Seed, Settings, expect_settings
 from srl.dataflow.graph import Graph
 from srl.dataflow.plan import Plan, num_groups
 from srl.dataflow.plans import resolve
@@ -95,7 +95,7 @@ class Experiment(Settings):
     """Number of groups of environments with common steps and decisions; 0 leaves it to the plan."""
     env_steps: Annotated[int, Range(1, _MOST_STEPS)] = 1_000_000
     """Number of environment steps to train for."""
-    updates: Annotated[int | None, Range(1, MOST)] = None
+    updates: Annotated[int | None, Range(1, MOST)] = None  # a version is int32
     """Number of updates to train for, in place of environment steps."""
     pause_at: Annotated[int | None, Range(1, _MOST_STEPS)] = None
     """Environment steps after which the run pauses; `srl resume --env-steps` continues it.
@@ -103,7 +103,7 @@ class Experiment(Settings):
     minutes: Annotated[float | None, _SECONDS] = None
     """Minutes after which the run pauses, compilation included, with a checkpoint. `srl resume`
     continues it for as many minutes again."""
-    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
+    seed: Seed = 0
     """The seed of the environments, the networks and the sampling."""
     threads: Annotated[int, Range(0, MOST)] = 0
     """Threads of the environment pool; 0 takes every core."""

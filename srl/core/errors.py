@@ -4,7 +4,7 @@ import math
 import os
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from types import TracebackType
@@ -47,6 +47,12 @@ def nearest(name: str, known: Collection[str]) -> str:
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+
+
+def either(names: Iterable[str]) -> str:
+    """Names in words: a, b or c."""
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def expect(good: object, name: str, given: object, expected: str) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
+from srl.core.errors import either
+
 
 def whole_number(text: str) -> int:
     """The value of 64, 10_000 or 1e6; ValueError for a text that is no whole number."""
@@ -118,5 +120,4 @@ def read(annotation: Any, text: str) -> Any:
             return way.read(text)
         except (ValueError, KeyError):
             continue
-    *most, last = [way.expected for way in ways]
-    raise ValueError(f"{', '.join(most)} or {last}" if most else last)
+    raise ValueError(either(way.expected for way in ways))

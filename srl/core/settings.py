@@ -22,7 +22,7 @@ from typing import (
     get_type_hints,
 )
 
-from srl.core.errors import UserError, expect, expect_number
+from srl.core.errors import UserError, either, expect, expect_number
 from srl.core.other_names import setting_hint
 
 
@@ -40,6 +40,9 @@ class Range(NamedTuple):
     largest: float = math.inf
 
 
+MOST_SEED = 2**32 - 1
+"""The largest seed: JAX's random keys would take higher ones for lower ones."""
+Seed = Annotated[int, Range(0, MOST_SEED)]
 AtLeastOne = Annotated[int, Range(1)]
 Count = Annotated[int, Range(0)]
 NotNegative = Annotated[float, Range(0.0)]
@@ -157,9 +160,7 @@ def _expect_value(name: str, value: Any, hint: Any, limits: Range | None = None)
         expect(isinstance(value, str | None), name, value, f"a text{or_none}")
     elif get_origin(kinds[0]) is Literal:
         known = get_args(kinds[0])
-        *others, last = map(str, known)
-        listed = f"{', '.join(others)} or {last}" if others else last
-        expect(_among(value, known), name, value, f"{listed}{or_none}")
+        expect(_among(value, known), name, value, f"{either(map(str, known))}{or_none}")
     elif get_origin(kinds[0]) is Mapping:
         expect(isinstance(value, Mapping), name, value, f"values by name{or_none}")
     elif get_origin(kinds[0]) is tuple:

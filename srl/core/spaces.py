@@ -99,6 +99,8 @@ def image_sides(image: Space) -> tuple[int, ...]:
     return shape[1:] if shape[0] < shape[2] else shape[:2]
 
 
+SMALLEST_GRID = 8
+"""The shorter side from which on an image is convolved by default, and not flattened."""
 SMALLEST_PICTURE = 32
 """Pixels along each side that a picture has at least; grids of small worlds have fewer."""
 

@@ -11,6 +11,7 @@ from srl.config.built_in_envs import config_class
 from srl.config.experiment import Experiment
 from srl.core.console.stages import Stages
 from srl.core.errors import UserError, expect, expect_number
+from srl.core.settings import MOST_SEED
 from srl.evaluation.episodes import Estimate, Evaluator, estimates
 from srl.evaluation.matches import OTHER, Match, compare, lineups, tables
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
@@ -126,7 +127,7 @@ def _expect_settings(
     expect_number("--episodes", episodes, 1)
     expect_number("--num-envs", num_envs, 1)
     expect_number("--video-episodes", of_films["video-episodes"], 1, or_none=True)
-    expect_number("--seed", seed, 0, 2**32 - 1)
+    expect_number("--seed", seed, 0, MOST_SEED)
     if isinstance(video, Path):
         expect_film(video)
     elif not video and (given := [name for name, value in of_films.items() if value]):

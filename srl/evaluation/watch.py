@@ -15,6 +15,7 @@ from srl.config.built_in_envs import built_in_configs, config_class
 from srl.config.experiment import Experiment
 from srl.core.console.stages import Stages
 from srl.core.errors import UserError, expect_number
+from srl.core.settings import MOST_SEED
 from srl.evaluation.episodes import Evaluator
 from srl.evaluation.matches import FIXED, OTHER, OURS, lineups, plural
 from srl.evaluation.players import UNTRAINED, Side, opponent, trained
@@ -60,7 +61,7 @@ def watch(
             such a checkpoint, policies that cannot play here, or a file that cannot be written.
     """
     expect_number("--episodes", episodes, 1)
-    expect_number("--seed", seed, 0, 2**32 - 1)
+    expect_number("--seed", seed, 0, MOST_SEED)
     folder, resolved = open_run(run_dir, trained=True, trust=trust)
     experiment = resolved.experiment
     recorder = _recorder(experiment)

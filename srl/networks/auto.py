@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from srl.core.errors import UserError
 from srl.core.settings import AtLeastOne
-from srl.core.spaces import SMALLEST_PICTURE, Space, image_sides, is_image, space_tree
+from srl.core.spaces import (
+    SMALLEST_GRID,
+    SMALLEST_PICTURE,
+    Space,
+    image_sides,
+    is_image,
+    space_tree,
+)
 from srl.core.tree import leaves_of
 from srl.networks.cnn import CNN
 from srl.networks.entities import entity_sets, mask_of, named_leaves, sets_without_mask
@@ -19,7 +26,6 @@ if TYPE_CHECKING:
     from flax import linen
 
 
-_SMALLEST_GRID = 8
 _GRID = CNN(filters=(16,), kernels=(3,), strides=(1,), width=128)
 
 
@@ -70,7 +76,7 @@ class AutoNetwork(Network):
         kind: Network = self.mlp
         if EntityAttention.fits(space):
             kind = EntityAttention()
-        elif side >= _SMALLEST_GRID:
+        elif side >= SMALLEST_GRID:
             kind = CNN() if side >= SMALLEST_PICTURE else _GRID
         own = {"widths": self.widths, "value_widths": self.value_widths}
         given = {name: widths for name, widths in own.items() if widths}

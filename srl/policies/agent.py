@@ -20,6 +20,7 @@ from srl.algorithms.privileged import policy_specs, visible
 from srl.core.config_values import made_from
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
+from srl.core.settings import MOST_SEED
 from srl.core.spaces import Space, narrow_dtype, outside, own_action, space_tree, spaces
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Array, Tree
@@ -56,7 +57,7 @@ def load(
         UserError: If there is no run or no such checkpoint, or if a part of its algorithm cannot,
             or may not, be imported.
     """
-    expect_number("seed", seed, 0, 2**32 - 1)
+    expect_number("seed", seed, 0, MOST_SEED)
     return Agent(find_run(run_dir, trained=True), version, seed, trust)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from srl.config.experiment import Experiment
 from srl.core.errors import RunError, UserError, expect_number
+from srl.core.settings import MOST_SEED
 from srl.evaluation.evaluate import evaluate
 from srl.evaluation.players import trained
 from srl.evaluation.video import Film
@@ -60,7 +61,7 @@ def share(
         UserError: For a run without such a checkpoint, or a folder that cannot be written.
     """
     expect_number("--episodes", episodes, 2)
-    expect_number("--seed", seed, 0, 2**32 - 1)
+    expect_number("--seed", seed, 0, MOST_SEED)
     output = output.resolve()
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UserError(f"{output} exists already; give a new or an empty folder")

@@ -39,24 +39,25 @@ def made_ready(
         folder: The run's.
         resolved: The run.
         say: Shows a line of text.
-        env_steps: As for `extend_run`; so are updates.
-        updates: These.
-        minutes: As for `limit_run`; infinity for none.
+        env_steps: The budget in all, if it changes. The run no longer ends at its target of
+            evaluation if it has reached that.
+        updates: The same, in updates.
+        minutes: The limit of time for each start, if it changes; infinity for none.
         version: As for `choose_start`; so are the others.
         partial_replay: This.
         anew: This.
 
     Raises:
-        UserError: As these do.
+        UserError: When so much is done already, there is no such checkpoint, or another process
+            trains the run.
         Damaged: When the checkpoint cannot be read.
     """
     before = resolved
     if env_steps is not None or updates is not None:
         budget = {"env_steps": env_steps, "updates": updates}
-        resolved = extend_run(folder, resolved, **budget, version=version, recorded=False)
+        resolved = _extended(folder, resolved, **budget, version=version)
     if minutes is not None:
-        minutes = None if minutes == math.inf else minutes
-        resolved = limit_run(folder, resolved, minutes, recorded=False)
+        resolved = _limited(resolved, None if minutes == math.inf else minutes)
     choose_start(folder, say, version=version, partial_replay=partial_replay, anew=anew)
     if resolved is not before:
         with folder.locked():
@@ -108,22 +109,15 @@ def expect_progress(folder: RunFolder, *, anew: bool = False) -> None:
         )
 
 
-def extend_run(
+def _extended(
     folder: RunFolder,
     resolved: Resolved,
     *,
-    env_steps: int | None = None,
-    updates: int | None = None,
-    version: int | None = None,
-    recorded: bool = True,
+    env_steps: int | None,
+    updates: int | None,
+    version: int | None,
 ) -> Resolved:
-    """The same run with a larger budget than that of a version, which its folder records.
-
-    It no longer ends at its target of evaluation if it has reached that.
-
-    Raises:
-        UserError: When so much is done already, or another process trains the run.
-    """
+    """The same run with a larger budget than that of a version."""
     from srl.run.evaluation import target_reached  # loads the trainer, which acting does without
 
     name, budget = ("env_steps", env_steps) if updates is None else ("updates", updates)
@@ -143,32 +137,22 @@ def extend_run(
         evaluation = dataclasses.replace(evaluation, target=None)
         experiment = dataclasses.replace(experiment, evaluation=evaluation)
     experiment.validate()
-    resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
-    with folder.locked():
-        counts = checkpoints.newest_counts() if version is None else checkpoints.metadata(version)
-        done = counts[name] if counts else 0
-        if budget is not None and budget <= done:
-            raise UserError(f"{option} {budget}: {done} are done already; give more")
-        if recorded:
-            record(folder, resolved)
-    return resolved
+    counts = checkpoints.newest_counts() if version is None else checkpoints.metadata(version)
+    done = counts[name] if counts else 0
+    if budget is not None and budget <= done:
+        raise UserError(f"{option} {budget}: {done} are done already; give more")
+    return dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
 
 
-def limit_run(
-    folder: RunFolder, resolved: Resolved, minutes: float | None, *, recorded: bool = True
-) -> Resolved:
-    """The same run with another limit of time for each start, which its folder records."""
+def _limited(resolved: Resolved, minutes: float | None) -> Resolved:
+    """The same run with another limit of time for each start."""
     text = "none" if minutes is None else str(minutes)
     overrides = resolved.overrides
     if resolved.target:
         overrides = (*without(overrides, "--minutes"), "--minutes", text)
     experiment = dataclasses.replace(resolved.experiment, minutes=minutes)
     experiment.validate()
-    resolved = dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
-    if recorded:
-        with folder.locked():
-            record(folder, resolved)
-    return resolved
+    return dataclasses.replace(resolved, experiment=experiment, overrides=overrides)
 
 
 def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) -> list[Path]:

@@ -21,7 +21,7 @@ from srl.record.checkpoint import Checkpoints
 from srl.record.run_record import read_config
 from srl.run.folder import create_run, open_run
 from srl.run.metrics import read_metrics
-from srl.run.resume import extend_run
+from srl.run.resume import made_ready
 from srl.run.train_loop import report_interval
 
 
@@ -157,8 +157,8 @@ def test_a_run_goes_on_to_more_updates(tmp_path, whole):
     shutil.copytree(whole, folder)
     opened, resolved = open_run(folder)
     with pytest.raises(UserError, match="--updates 60: 60 are done already"):
-        extend_run(opened, resolved, updates=60)
-    extend_run(opened, resolved, updates=67)
+        made_ready(opened, resolved, print, updates=60)
+    made_ready(opened, resolved, print, updates=67)
     assert run(folder, resume=True) == 0
     assert curve(folder)[-1]["updates"] == 67
     assert read_config(opened)["overrides"][-2:] == ["--updates", "67"]

@@ -9,7 +9,7 @@ from plan_runs import trained as train
 
 from srl.launch.local import train as train_run
 from srl.run.folder import create_run, open_run
-from srl.run.resume import extend_run
+from srl.run.resume import made_ready
 
 QUICK = ("teacher_inline", "teacher_decoupled", "actors_central")
 SLOW = (
@@ -43,7 +43,7 @@ def test_a_run_with_a_placed_teacher_and_schedules_resumes_bitwise(trained, tmp_
     run = create_run(begun, tmp_path / "run")
     assert train_run(begun.experiment, run) == 0
     paused = result_of(run.checkpoints)
-    goes_on = extend_run(*open_run(run.path, to_train=True), updates=4)
+    goes_on = made_ready(*open_run(run.path, to_train=True), print, updates=4)
     assert train_run(goes_on.experiment, run, resume=True) == 0
     resumed = result_of(run.checkpoints)
     assert not np.array_equal(paused.parameters, whole.parameters)

@@ -19,7 +19,7 @@ from srl.record.array_file import SUFFIX
 from srl.record.checkpoint import BEST, Checkpoints
 from srl.run.folder import create_run, open_run
 from srl.run.follow_here import follow_here
-from srl.run.resume import extend_run, return_to
+from srl.run.resume import made_ready, return_to
 from srl.run.terminal import INTERRUPTED
 
 FILE = """
@@ -50,6 +50,14 @@ def forget_the_neighbour(monkeypatch):
 def make(target, *words, run_dir=None):
     resolved = load_experiment(str(target), words)
     return resolved, create_run(resolved, run_dir)
+
+
+def save(folder, *versions):
+    """Checkpoints of so many updates, each of 100 env steps."""
+    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
+        for updates in versions:
+            counts = {"env_steps": 100 * updates, "updates": updates}
+            checkpoints.save(updates, {"x": np.zeros(1)}, counts, wait=True)
 
 
 def test_a_run_lies_under_its_name_and_time(tmp_path, monkeypatch):
@@ -154,13 +162,13 @@ def test_a_folder_without_permission_is_told(tmp_path):
 def test_a_longer_budget_stays_with_the_run(tmp_path):
     words = ["--updates=7", "--seed", "3", "--env_steps", "5"][:3]
     resolved, folder = make("CartPole-v1", *words, run_dir=tmp_path / "run")
-    longer = extend_run(folder, resolved, env_steps=5000)
+    longer = made_ready(folder, resolved, print, env_steps=5000)
     for experiment in (longer.experiment, open_run(folder.path)[1].experiment):
         assert (experiment.env_steps, experiment.updates, experiment.seed) == (5000, None, 3)
-    again = extend_run(folder, longer, env_steps=6000)
+    again = made_ready(folder, longer, print, env_steps=6000)
     assert again.overrides == ("--seed", "3", "--pause-at", "none", "--env-steps", "6000")
     with pytest.raises(UserError, match="env_steps is 0"):
-        extend_run(folder, again, env_steps=0)
+        made_ready(folder, again, print, env_steps=0)
 
 
 def test_a_run_whose_file_has_a_pause_is_extended_again_and_again(tmp_path):
@@ -172,44 +180,37 @@ def test_a_run_whose_file_has_a_pause_is_extended_again_and_again(tmp_path):
     _, folder = make(file, run_dir=tmp_path / "run")
     for env_steps in (600, 700):
         resolved = open_run(folder.path, to_train=True)[1]
-        extend_run(folder, resolved, env_steps=env_steps)
+        made_ready(folder, resolved, print, env_steps=env_steps)
         experiment = open_run(folder.path, to_train=True)[1].experiment
         assert (experiment.pause_at, experiment.env_steps) == (None, env_steps)
 
 
 def test_a_budget_is_compared_with_the_version_that_a_run_goes_on_from(tmp_path):
     resolved, folder = make("CartPole-v1", run_dir=tmp_path / "run")
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        for updates in (3, 9):
-            counts = {"env_steps": 100 * updates, "updates": updates}
-            checkpoints.save(updates, {"x": np.zeros(1)}, counts, wait=True)
+    save(folder, 3, 9)
     with pytest.raises(UserError, match="900 are done already"):
-        extend_run(folder, resolved, env_steps=500)
-    assert extend_run(folder, resolved, env_steps=500, version=3).experiment.env_steps == 500
+        made_ready(folder, resolved, print, env_steps=500)
+    assert made_ready(folder, resolved, print, env_steps=500, version=3).experiment.env_steps == 500
 
 
 def test_a_best_version_that_came_later_is_set_aside_with_the_later_checkpoints(tmp_path):
     _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        for updates in (3, 9):
-            counts = {"env_steps": 100 * updates, "updates": updates}
-            checkpoints.save(updates, {"x": np.zeros(1)}, counts, wait=True)
-        best = folder.checkpoints / f"{BEST}{SUFFIX}"
-        shutil.copy(folder.checkpoints / f"9{SUFFIX}", best)
+    save(folder, 3, 9)
+    best = folder.checkpoints / f"{BEST}{SUFFIX}"
+    shutil.copy(folder.checkpoints / f"9{SUFFIX}", best)
     assert [path.name for path in return_to(folder, 3)] == ["9.later", "best.later"]
 
 
 def test_a_budget_that_is_used_up_is_refused(tmp_path):
     resolved, folder = make("CartPole-v1", run_dir=tmp_path / "run")
-    with contextlib.closing(Checkpoints(folder.checkpoints)) as checkpoints:
-        checkpoints.save(3, {"x": np.zeros(1)}, {"env_steps": 300, "updates": 3}, wait=True)
+    save(folder, 3)
     before = folder.config.read_text()
     with pytest.raises(UserError, match="--env-steps 300: 300 are done already; give more"):
-        extend_run(folder, resolved, env_steps=300)
+        made_ready(folder, resolved, print, env_steps=300)
     with folder.locked(), pytest.raises(UserError, match="another process is training"):
-        extend_run(folder, resolved, env_steps=301)
+        made_ready(folder, resolved, print, env_steps=301)
     assert folder.config.read_text() == before
-    assert extend_run(folder, resolved, env_steps=301).experiment.env_steps == 301
+    assert made_ready(folder, resolved, print, env_steps=301).experiment.env_steps == 301
 
 
 def test_a_folder_that_only_happens_to_hold_a_run_is_refused(tmp_path):

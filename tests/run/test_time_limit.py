@@ -1,6 +1,7 @@
 """A run with a budget of minutes ends well, and goes on for as many again."""
 
 import json
+import math
 import re
 
 from tiny_trainer import TinyTrainer
@@ -10,7 +11,7 @@ from srl.config.experiment import load_experiment
 from srl.launch.local import train
 from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run, open_run
-from srl.run.resume import limit_run
+from srl.run.resume import made_ready
 
 SECONDS = 0.3
 WORDS = ("--minutes", str(SECONDS / 60), "--updates", "1000000", "--keep-checkpoints", "1")
@@ -41,7 +42,7 @@ def test_a_run_ends_after_its_minutes_with_a_checkpoint_and_goes_on(tmp_path, ca
     assert "has ended: the 0.005 minutes of this start are over;" in capsys.readouterr().out
 
     _, resolved = open_run(folder.path, to_train=True)
-    assert limit_run(folder, resolved, None).experiment.minutes is None
+    assert made_ready(folder, resolved, print, minutes=math.inf).experiment.minutes is None
     assert open_run(folder.path, to_train=True)[1].experiment.minutes is None
 
 

@@ -89,7 +89,7 @@ class Ledger:
         Raises:
             Final: If the counts of one of them do not add up, which is an error of srl.
         """
-        parts: list[Any] = [self._checked(n) for n in range(MOST_LEARNERS)]
+        parts: list[Any] = [Account(), *map(self._checked, self._writers())]
         return Account(*np.sum(parts, axis=0).tolist())
 
     def write(self, counts: Counts) -> None:
@@ -123,8 +123,11 @@ class Ledger:
 
     def parts(self) -> dict[int, Account]:
         """The parts of all learners that have written anything."""
-        parts = {learner: self.part(learner) for learner in range(MOST_LEARNERS)}
+        parts = {learner: self.part(learner) for learner in self._writers()}
         return {learner: part for learner, part in parts.items() if any(part)}
+
+    def _writers(self) -> list[int]:
+        return np.flatnonzero(self._writes).tolist()
 
     def put(self, learner: int, part: ArrayLike) -> None:
         """Writes a learner's part: as a whole, in the eyes of those that read it."""

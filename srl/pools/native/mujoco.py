@@ -24,8 +24,8 @@ def core_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Turns options as Gymnasium's constructors take them into those of the C++ environment.
 
     `xml_file` becomes a whole path, and `healthy_z_range=(low, high)` becomes `healthy_z_min` and
-    `healthy_z_max`, like any other range. NumPy's numbers become
-    Python's. Other options stay as they are.
+    `healthy_z_max`, like any other range. NumPy's numbers become Python's. Other options stay as
+    they are.
 
     Args:
         name: The environment's id in the C++ registry.
