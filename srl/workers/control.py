@@ -8,6 +8,7 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -181,6 +182,7 @@ class Control:
         """Called with what other workers spend their time on, by the thread that listens."""
         self._outgoing: deque[Message] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        weakref.finalize(self, os.close, self._wake)
         self._changed = threading.Condition()
         self._start: Start | None = None
         self._answers: dict[int, dict[str, Any]] = {}  # by the event's number

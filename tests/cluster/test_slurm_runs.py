@@ -123,6 +123,9 @@ def test_what_slurm_refuses_leaves_no_run(slurm, tmp_path):
         assert run.wait() == 2
         assert words in run.told
         assert not run.folder.exists()
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--partition=nowhere", "--dry-run")
+    assert run.wait() == 2
+    assert none in run.told
     run = SlurmRun(cluster, tmp_path / "run", *APART, env={"SBATCH_PARTITION": "nowhere"})
     assert run.wait() == 2
     assert "SBATCH_PARTITION=nowhere: Slurm has none with nodes; it has main" in run.told

@@ -107,9 +107,11 @@ exit $code
 def texts(run: Submission) -> dict[str, str]:
     """The batch scripts of a run, the controller's first; for large nodes where Slurm is away."""
     try:
-        room = room_of(run.options, command)
+        command("scontrol", "ping")
     except UserError:
         room = None
+    else:
+        room = room_of(run.options, command)
     return {f"{part.fragment}.sh": _script(part, run, room) for part in _sized(run, room)}
 
 
