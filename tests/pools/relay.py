@@ -55,4 +55,8 @@ class Relay(pettingzoo.ParallelEnv):
         says = self.fault != "wordless"
         terminated = {a: says and a == "early" and self.steps == 3 for a in present}
         truncated = {a: says and self.steps == 6 for a in present}
+        if self.fault == "list":
+            rewards = list(rewards.values())
+        if self.fault == "four":
+            return observations, rewards, terminated, infos
         return observations, rewards, terminated, truncated, infos

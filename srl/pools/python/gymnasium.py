@@ -25,12 +25,13 @@ from srl.pools.python.masks import (
 from srl.pools.python.metrics import metric_names, metric_values
 from srl.pools.python.simulator import (
     NUMBERS,
-    InvalidOutput,
+    OF_ONE,
     Simulator,
     mentions,
     observed_space,
+    one_flag,
     one_reward,
-    reset_results,
+    results,
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
@@ -84,7 +85,7 @@ class GymnasiumSimulator(Simulator):
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
         """Starts an episode; see the base class."""
-        given = reset_results(self._env.reset(seed=seed))
+        given = results(self._env.reset(seed=seed), "reset", OF_ONE)
         self._write(self._with_mask(*given, "reset"), rows.observation, env)
         if self._metrics:
             rows.statistics[env] = metric_values(given[1], self._metrics)
@@ -93,18 +94,12 @@ class GymnasiumSimulator(Simulator):
 
     def step(self, actions: Tree, rows: Timestep, env: int) -> None:
         """Acts; see the base class."""
-        given = self._step(self._only(actions))
-        try:
-            observation, reward, terminated, truncated, info = given
-        except ValueError:
-            raise InvalidOutput(
-                f"gave {len(given)} values at step; expected (observation, reward, terminated, "
-                "truncated, info)"
-            ) from None
+        given = results(self._step(self._only(actions)), "step", OF_ONE)
+        observation, reward, terminated, truncated, info = given
         if reward.__class__ not in NUMBERS:
             reward = one_reward(reward)
         rows.reward[env] = reward
-        rows.terminated[env], rows.truncated[env] = terminated, truncated
+        rows.terminated[env], rows.truncated[env] = one_flag(terminated), one_flag(truncated)
         if self._metrics:
             rows.statistics[env] = metric_values(info, self._metrics)
         if info or self._adds_mask:

@@ -25,11 +25,13 @@ from srl.pools.python.masks import (
 from srl.pools.python.metrics import metric_names, metric_values
 from srl.pools.python.padding import common_space, crop
 from srl.pools.python.simulator import (
+    OF_SEVERAL,
     InvalidOutput,
     Simulator,
     observed_space,
+    one_flag,
     one_reward,
-    reset_results,
+    results,
     supported_action,
 )
 from srl.pools.python.writer import observation_writer
@@ -129,6 +131,8 @@ class PettingZooSimulator(Simulator):
         if not self._agents:
             raise UserError(f"{name} has no possible_agents")
         names = tuple(str(agent) for agent in self._agents)
+        if len(set(names)) < len(names):
+            raise UserError(f"{name}: possible_agents {list(names)} have the same name twice")
         actions = {
             own: supported_action(env.action_space(agent), f"{name}: {own}")
             for own, agent in zip(names, self._agents, strict=True)
@@ -170,11 +174,11 @@ class PettingZooSimulator(Simulator):
     def _gives_masks(self) -> bool:
         """Tells if infos hold masks; no space shows that, so the environment is reset once."""
         _, infos = self._env.reset(seed=0)
-        return any(MASK in info for info in infos.values())
+        return any(MASK in (info or ()) for info in (infos or {}).values())
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
         """Starts an episode; see the base class."""
-        observations, infos = reset_results(self._env.reset(seed=seed), "(observations, infos)")
+        observations, infos = results(self._env.reset(seed=seed), "reset", OF_SEVERAL)
         if not self._env.agents:
             raise InvalidOutput("has no agents after a reset")
         self._joined[:] = self._done[:] = False
@@ -190,12 +194,7 @@ class PettingZooSimulator(Simulator):
             for i, agent in enumerate(self._agents)
             if agent in acting
         }
-        given = self._env.step(chosen)
-        if len(given) != 5:
-            raise InvalidOutput(
-                f"gave {len(given)} values at step; expected (observations, rewards, "
-                "terminations, truncations, infos)"
-            )
+        given = results(self._env.step(chosen), "step", OF_SEVERAL)
         self._write(acting, given, rows, env)
 
     def _own_action(self, index: int, action: Tree) -> Any:
@@ -210,6 +209,10 @@ class PettingZooSimulator(Simulator):
 
     def _write(self, acting: set[Any], given: Any, rows: Timestep, env: int) -> None:
         """Writes what a call gave: a row for each agent, be it there or not."""
+        for what, by_agent in zip(OF_SEVERAL, given, strict=True):
+            if not isinstance(by_agent, Mapping):
+                kind = type(by_agent).__name__
+                raise InvalidOutput(f"gave {what} as {kind}; expected a dict by agent")
         observations, rewards, terminations, truncations, infos = given
         staying = set(self._env.agents)
         if unknown := staying.difference(self._agents):
@@ -219,15 +222,15 @@ class PettingZooSimulator(Simulator):
         for i, agent in enumerate(self._agents):
             slot = env * len(self._agents) + i
             rows.reward[slot] = one_reward(rewards.get(agent, 0)) if agent in acting else 0
-            terminated = bool(terminations.get(agent, False))
-            truncated = bool(truncations.get(agent, False))
+            terminated = one_flag(terminations.get(agent, False))
+            truncated = one_flag(truncations.get(agent, False))
             present = agent in staying or (agent in acting and agent in observations)
             if present and not (self._done[i] and (terminated or truncated)):
                 if agent not in observations:
                     raise InvalidOutput(
                         f"gave no observation of {agent}, which is among its agents"
                     )
-                self._observe(i, observations[agent], infos.get(agent, {}), rows, slot)
+                self._observe(i, observations[agent], infos.get(agent) or {}, rows, slot)
                 self._joined[i] = True
                 truncated = truncated or (agent not in staying and not terminated)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -98,15 +98,19 @@ def one_reward(given: Any) -> Any:
     """
     if given.__class__ in NUMBERS:
         return given
-    try:
-        array = np.asarray(given)
-    except ValueError:  # its parts are of unequal lengths
-        array = np.asarray(None)
+    array = _array(given)
     if array.dtype.kind not in "biuf":
         raise InvalidOutput(f"gave the reward {given!r:.60}; expected a number")
     if array.size != 1:
         raise InvalidOutput(f"gave {array.size} numbers as the reward; {WEIGH}")
     return array.item()
+
+
+def _array(given: Any) -> np.ndarray:
+    try:
+        return np.asarray(given)
+    except ValueError:  # its parts are of unequal lengths
+        return np.asarray(None)
 
 
 WEIGH = (
@@ -115,10 +119,32 @@ WEIGH = (
 )
 
 
-def reset_results(given: Any, expected: str = "(observation, info)") -> tuple[Any, Any]:
-    """Gives the two results of a reset; raises InvalidOutput where there are not two."""
-    if not isinstance(given, tuple) or len(given) != 2:
-        raise InvalidOutput(f"gave {type(given).__name__} at reset; expected {expected}")
+def one_flag(given: Any) -> Any:
+    """Gives a truth value, be it the only one of an array.
+
+    Raises:
+        InvalidOutput: If it is none, or several.
+    """
+    if given.__class__ is bool or given.__class__ is np.bool_:
+        return given
+    array = _array(given)
+    if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
+        raise InvalidOutput(f"gave {given!r:.60} as terminated or truncated; expected a bool")
+    return array.item()
+
+
+OF_ONE = ("observation", "reward", "terminated", "truncated", "info")
+OF_SEVERAL = ("observations", "rewards", "terminations", "truncations", "infos")
+"""The results of a step; the first and the last are those of a reset."""
+
+
+def results(given: Any, call: str, names: Sequence[str]) -> Any:
+    """Gives the results of a call; raises InvalidOutput where there are more or fewer."""
+    expected = names if call == "step" else names[:: len(names) - 1]
+    if not isinstance(given, tuple | list) or len(given) != len(expected):
+        several = isinstance(given, tuple | list)
+        what = f"{len(given)} values" if several else type(given).__name__
+        raise InvalidOutput(f"gave {what} at {call}; expected ({', '.join(expected)})")
     return given
 
 

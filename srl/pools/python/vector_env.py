@@ -46,13 +46,14 @@ from srl.pools.python.metrics import metric_names, vector_metrics
 from srl.pools.python.own_options import split_options
 from srl.pools.python.python_pool import PythonPool
 from srl.pools.python.simulator import (
+    OF_SEVERAL,
     WEIGH,
     InvalidOutput,
     Rendered,
     add_part,
     observed_space,
     rendered,
-    reset_results,
+    results,
     supported_action,
 )
 from srl.pools.python.sources import (
@@ -284,12 +285,7 @@ class VectorEnvPool(PythonPool):
             if self._mode is AutoresetMode.DISABLED:
                 self._reset(over, options={"reset_mask": over.copy()})
             self._masks.allow(actions, over, self._last_given)
-        given = self._env.step(actions)
-        if not isinstance(given, tuple) or len(given) != 5:
-            raise InvalidOutput(
-                "gave something else at step than (observations, rewards, terminations, "
-                "truncations, infos)"
-            )
+        given = results(self._env.step(actions), "step", OF_SEVERAL)
         observation, reward, terminated, truncated, info = given
         rows.reward[:] = self._numbers("rewards", reward)
         rows.terminated[:] = self._numbers("terminations", terminated)
@@ -350,7 +346,7 @@ class VectorEnvPool(PythonPool):
     # ---- what it gave ----
 
     def _reset(self, envs: Any, **options: Any) -> Tree:
-        given = reset_results(self._env.reset(**options), "(observations, infos)")
+        given = results(self._env.reset(**options), "reset", OF_SEVERAL)
         return self._observation(*given, "reset", envs)
 
     def _observation(self, given: Any, info: Any, call: str, envs: Any = ...) -> Tree:

@@ -108,6 +108,35 @@ def test_a_faulty_environment_is_named(fault, told):
 
 
 @pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            None,
+            r"gave NoneType at step; expected \(observation, reward, terminated, truncated, info",
+        ),
+        ((0, 1.0, False, {}), "gave 4 values at step; expected"),
+        ((0, 1.0, "no", False, {}), "gave 'no' as terminated or truncated; expected a bool"),
+        ((0, 1.0, False, np.nan, {}), "gave nan as terminated or truncated"),
+        ((0, 1.0, [True, False], False, {}), r"gave \[True, False\] as terminated or truncated"),
+    ],
+)
+def test_a_step_that_gives_something_else_is_told(given, told):
+    class Liar(gymnasium.Env):
+        observation_space = action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {}
+
+        def step(self, action):
+            return given
+
+    with make_pool(Liar, 1) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(RunError, match=f"environment 0 {told}"):
+            pool.step(np.array([0]))
+
+
+@pytest.mark.parametrize(
     ("space", "observation", "told"),
     [
         (spaces.Discrete(4), 7, r"value 7, but its observation space has Discrete\(4\)"),

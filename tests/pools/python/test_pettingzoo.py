@@ -164,11 +164,22 @@ def test_actions_that_are_ignored_may_be_anything_that_some_agent_has():
         ("empty", "environment 0 has no agents after a reset"),
         ("stranger", r"agents \['stranger'\], which are no possible_agents"),
         ("silent", "no observation of steady, which is among its agents"),
+        ("list", "environment 0 gave rewards as list; expected a dict by agent"),
+        ("four", r"gave 4 values at step; expected \(observations, rewards, terminations, trunc"),
     ],
 )
 def test_faulty_environments_are_named(fault, told):
     with make_pool(Relay, fault=fault) as pool, pytest.raises(RunError, match=told):
         play(pool, 1)
+
+
+class Twins(Relay):
+    possible_agents = ["1", 1]  # noqa: RUF012
+
+
+def test_agents_of_the_same_name_are_refused():
+    with pytest.raises(UserError, match=r"possible_agents \['1', '1'\] have the same name twice"):
+        make_pool(Twins, 1)
 
 
 class Unlike(Relay):
