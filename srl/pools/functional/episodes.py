@@ -6,9 +6,11 @@ import math
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
-from srl.core.spaces import Space, space_tree
+from srl.core.spaces import Space, has_choices, space_tree
 from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.functional.environment import FunctionalEnv, Step
@@ -223,7 +225,11 @@ class Episodes:
             lambda leaf: jax.ShapeDtypeStruct((*axes, *(leaf.shape or ())), action_dtype(leaf)),
             space_tree(self._specs.action),
         )
-        state, observation = self._traced("reset", self._env.reset, key)
+        begun = self._traced("reset", self._env.reset, key)
+        if not isinstance(begun, tuple) or len(begun) != 2:
+            what = f"{len(begun)} values" if isinstance(begun, tuple) else type(begun).__name__
+            raise UserError(f"{self._name}: reset gave {what}; expected (state, observation)")
+        state, observation = begun
         self._check_observation("reset", observation, axes)
         went = self._traced("step", self._env.step, state, action, key)
         if not isinstance(went, Step):
@@ -242,6 +248,27 @@ class Episodes:
             raise UserError(
                 f"{self._name}: step gave a reward of shape {went.reward.shape}; expected {axes}, "
                 "one number for each agent"
+            )
+        for flag in ("terminated", "truncated"):
+            shape = getattr(went, flag).shape
+            if math.prod(shape) not in (1, math.prod(axes)):
+                each = ", or one for each agent" if axes else ""
+                raise UserError(
+                    f"{self._name}: step gave {flag} of shape {shape}; expected one bool{each}"
+                )
+        self._check_statistics(state)
+
+    def _check_statistics(self, state: Tree) -> None:
+        names = self._specs.statistics
+        if not names:
+            return
+        count = getattr(self._env, "statistics_of", None)
+        shape = self._traced("statistics_of", count, state).shape if count else None
+        if shape is None or math.prod(shape) != len(names):
+            raise UserError(
+                f"{self._name}: statistics names {', '.join(names)}, and statistics_of(state) "
+                f"{'is missing' if shape is None else f'gave an array of shape {shape}'}; "
+                f"expected ({len(names)},)"
             )
 
     def _traced(self, call: str, function: Any, *operands: Any) -> Any:
@@ -263,6 +290,15 @@ class Episodes:
                 raise UserError(
                     f"{self._name}: {call} gave an observation of shape {array.shape}; expected "
                     f"{(*axes, *(leaf.shape or ()))}, of {leaf}"
+                )
+            if (
+                array.dtype.kind == "f"
+                and np.dtype(leaf.dtype).kind in "iu"
+                and not has_choices(leaf)
+            ):
+                raise UserError(
+                    f"{self._name}: {call} gave an observation of {array.dtype}; expected whole "
+                    f"numbers, of {leaf}"
                 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from srl.core.errors import RunError, UserError, described
+from srl.core.errors import RunError, UserError, described, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.spaces import outside, space_tree
 from srl.core.tree import map_tree
@@ -18,6 +18,7 @@ from srl.pools.functional.adapters import make_functional
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
 from srl.pools.pool import Pool, as_actions, as_array, checked_seed
+from srl.pools.python.own_options import names_in
 from srl.pools.python.python_pool import copy_rows, slots_of
 from srl.pools.python.simulator import narrow_action, observed_space, supported_action
 from srl.pools.timestep_arrays import Row, expect_finite
@@ -206,12 +207,16 @@ def _specs_of(env: Any, name: str) -> Specs:
                 f"{name} made {type(env).__name__}, which has no {needed}; expected a functional "
                 "environment: docs/jax_environments.md shows one"
             )
+    agents, limit = getattr(env, "agents", ("agent",)), getattr(env, "max_episode_steps", None)
+    if isinstance(agents, str) or not agents or len(set(agents)) < len(agents):
+        raise UserError(f"{name}: agents is {agents!r}; expected a tuple of names, each once")
+    expect_number(f"{name}: max_episode_steps", limit, 1, or_none=True)
     return Specs(
         observation=observed_space(env.observation_space, name),
         action=narrow_action(supported_action(env.action_space, name)),
-        agents=tuple(getattr(env, "agents", ("agent",))),
-        statistics=tuple(getattr(env, "statistics", ())),
-        max_episode_steps=getattr(env, "max_episode_steps", None),
+        agents=tuple(agents),
+        statistics=names_in(f"{name}: statistics", getattr(env, "statistics", ())),
+        max_episode_steps=limit,
         agent_spaces=tuple(getattr(env, "agent_spaces", ())),
     )
 

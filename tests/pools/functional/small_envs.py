@@ -85,6 +85,41 @@ class Wide(Counter):
         return jnp.zeros(4)
 
 
+class Chance(Counter):
+    """Has other whole numbers in its space than it gives."""
+
+    observation_space = spaces.Box(0, 255, (2,), np.uint8)
+
+    def _observed(self, state, key):
+        return jax.random.uniform(key, (2,))
+
+
+class Flags(Counter):
+    """Tells three times if an episode has ended."""
+
+    def step(self, state, action, key):
+        return super().step(state, action, key)._replace(truncated=jnp.zeros(3, bool))
+
+
+class Three(Counter):
+    """Gives three results at a reset."""
+
+    def reset(self, key):
+        return (*super().reset(key), {})
+
+
+class Twins(Counter):
+    """Has two agents of one name."""
+
+    agents = ("one", "one")
+
+
+class Uncounted(Counter):
+    """Counts less than it names."""
+
+    statistics = ("largest", "least")
+
+
 class Branches(Counter):
     """Looks at values while it is traced."""
 

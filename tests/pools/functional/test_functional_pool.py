@@ -166,6 +166,12 @@ def test_asynchronous_calls_take_environments_in_any_order():
     [
         ("jax:small_envs:Grows", {}, "changes the shapes or dtypes of the state"),
         ("jax:small_envs:Wide", {}, r"an observation of shape \(4,\); expected \(3,\)"),
+        ("jax:small_envs:Chance", {}, "an observation of float32; expected whole numbers, of Box"),
+        ("jax:small_envs:Flags", {}, r"truncated of shape \(3,\); expected one bool"),
+        ("jax:small_envs:Three", {}, r"reset gave 3 values; expected \(state, observation\)"),
+        ("jax:small_envs:Twins", {}, "expected a tuple of names, each once"),
+        ("jax:small_envs:Uncounted", {}, r"gave an array of shape \(1,\); expected \(2,\)"),
+        ("jax:small_envs:Counter", {"max_episode_steps": 0}, "max_episode_steps is 0; expected a"),
         ("jax:small_envs:Branches", {}, "step cannot be traced by JAX"),
         ("jax:small_envs:Nothing", {}, "which has no observation_space"),
         ("jax:small_envs:Missing", {}, "cannot be made"),
