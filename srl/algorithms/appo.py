@@ -32,6 +32,9 @@ class APPO(PPO):
     """Passes of learning through each batch."""
     max_grad_norm: Annotated[Adjustable, Range(0.0)] = 4.0
     """The largest norm of a gradient, as in Sample Factory; longer ones are scaled to it."""
+    clip: Annotated[Adjustable, Range(0.0)] = 0.1
+    """The distance from 1 at which the probability ratio is clipped, as in Sample Factory: with
+    data of some updates ago, PPO's 0.2 lets policies collapse."""
     entropy_cost: Annotated[Adjustable, Range(0.0)] = 0.01
     """The weight of the reward for entropy."""
     max_weight: Annotated[float, Range(1.0)] = 10.0

@@ -126,7 +126,8 @@ def test_ppo_minimises_the_clipped_surrogate_the_value_loss_and_minus_the_entrop
     scaled = {"normalize_values": normalized, "normalize_advantages": normalized}
     weighted = algorithm is APPO
     bound = {"max_weight": 1.5} if weighted else {}
-    config = algorithm(**ON_POLICY, **scaled, **bound, epochs=1, minibatches=1, gae_lambda=0.9)
+    one = {"epochs": 1, "minibatches": 1, "gae_lambda": 0.9, "clip": 0.2}
+    config = algorithm(**ON_POLICY, **scaled, **bound, **one)
     instance = config.bind(DISCRETE, 10, SLOTS)
     state = begun(instance)
     params = moved(state.params)  # as after some gradient steps of this batch
