@@ -18,7 +18,7 @@ from srl.pools.memory_check import check_memory_by_sample
 from srl.pools.native.core import core
 from srl.pools.native.mujoco import core_options
 from srl.pools.native.plugins import resolve_plugin
-from srl.pools.pool import Pool, as_actions, as_array, checked_seed
+from srl.pools.pool import Pool, as_actions, as_env_ids, checked_seed
 from srl.pools.timestep_arrays import Row, empty_timestep
 from srl.system.cores import cores_to_fill
 
@@ -84,12 +84,7 @@ def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
 
 def _ids(num_envs: int, env_ids: Any) -> np.ndarray:
     """Ids as the C++ side takes them, int32 [n]."""
-    ids = as_array("env_ids", env_ids)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
-    if len(wrong := ids[(ids < 0) | (ids >= num_envs)]):  # before they wrap
-        raise UserError(f"environment id {wrong[0]}, expected 0 to {num_envs - 1}")
-    return np.require(ids.astype(np.int32), requirements=["C", "A"])
+    return np.require(as_env_ids(env_ids, num_envs), requirements=["C", "A"])
 
 
 def _check_narrow(description: dict[str, Any], name: str) -> None:
