@@ -192,13 +192,13 @@ class NativePool(Pool):
     def xla(self) -> Xla:
         """The pool's calls for use inside `jax.jit`; see `srl.pools.native.xla`.
 
-        An asynchronous pool is then stepped by them alone.
-
         Raises:
-            UserError: If the pool is closed, or asynchronous and used already.
+            UserError: If the pool is closed, or asynchronous.
         """
         from srl.pools.native.xla import Xla
 
+        if self.batch_size != self.num_envs:
+            raise UserError("xla() steps all environments at once: make a pool without batch_size")
         self.xla_state()
         return Xla(self)
 
