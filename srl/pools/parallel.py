@@ -39,11 +39,7 @@ class ParallelPool:
         Raises:
             UserError: If the pool is asynchronous.
         """
-        if pool.batch_size != pool.num_envs:
-            raise UserError(
-                f"the pool is asynchronous, with batch_size={pool.batch_size} of {pool.num_envs}; "
-                "a parallel pool steps all: make it with batch_size=num_envs"
-            )
+        pool.expect_synchronous("a parallel pool")
         self.pool = pool
         self.num_envs = pool.num_envs
         self.possible_agents = list(pool.specs.agents)

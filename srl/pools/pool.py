@@ -148,6 +148,14 @@ class Pool(ABC):
         """
         raise UserError(f"{type(self).__name__} has no pictures")
 
+    def expect_synchronous(self, user: str) -> None:
+        """Raises UserError if `recv` gives only some environments, and `user` needs all."""
+        if self.batch_size != self.num_envs:
+            raise UserError(
+                f"the pool is asynchronous, with batch_size={self.batch_size} of {self.num_envs}; "
+                f"{user} steps all: make it with batch_size=num_envs"
+            )
+
     def _masked(self, mask: np.ndarray | None, into: Row | None) -> np.ndarray:
         """The environments that `mask` names, all without one: int32 [n]."""
         if mask is None:

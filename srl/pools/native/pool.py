@@ -15,15 +15,18 @@ from srl.core.errors import RunError, UserError
 from srl.core.spaces import narrow_dtype, outside
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.memory_check import check_memory_by_sample
-from srl.pools.native.core import core
 from srl.pools.native.mujoco import core_options
 from srl.pools.native.plugins import resolve_plugin
 from srl.pools.pool import Pool, as_actions, as_env_ids, checked_seed
 from srl.pools.timestep_arrays import Row, empty_timestep
 from srl.system.cores import cores_to_fill
+from srl.system.native_module import load_core
 
 if TYPE_CHECKING:
     from srl.pools.native.xla import Xla
+
+core: Any = load_core()
+"""The module `srl._core`; its calls are in `srl/_core.pyi`."""
 
 
 def _space(description: dict[str, Any]) -> gymnasium.Space:
@@ -197,8 +200,7 @@ class NativePool(Pool):
         """
         from srl.pools.native.xla import Xla
 
-        if self.batch_size != self.num_envs:
-            raise UserError("xla() steps all environments at once: make a pool without batch_size")
+        self.expect_synchronous("a compiled program")
         self.xla_state()
         return Xla(self)
 

@@ -303,7 +303,7 @@ def test_gradients_stop_at_the_pool(pool):
 
 def test_an_asynchronous_pool_has_none():
     with make_pool(CARTPOLE, num_envs=4, batch_size=2) as pool:
-        with pytest.raises(UserError, match="make a pool without batch_size"):
+        with pytest.raises(UserError, match="a compiled program steps all"):
             pool.xla()
 
 
