@@ -88,11 +88,11 @@ endef
 $(VENV)/installed: $(SOURCES) | $(VENV)/bin/python
 	$(SAY_WHAT_COMES)
 	@$(PIP_INSTALL) -e .
-	@$(BIN)/python -c 'import srl.pools.native.core'
+	@$(BIN)/python -c 'import srl.pools.native.pool'
 	@touch $@
 
 $(VENV)/installed-for-tests: $(SOURCES) | $(VENV)/bin/python
 	$(SAY_WHAT_COMES)
 	@$(PIP_INSTALL) -e '.[test]'
-	@$(BIN)/python -c 'import srl.pools.native.core'
+	@$(BIN)/python -c 'import srl.pools.native.pool'
 	@touch $@ $(VENV)/installed

@@ -173,25 +173,18 @@ class PythonPool {
 
   // What compiled programs call.
   std::shared_ptr<CallablePool> Callable() {
-    if (!callable_ && !queue_.empty() && pool.batch_size() < pool.num_envs()) {
-      throw std::invalid_argument(
-          "an asynchronous pool is stepped by its xla() or by async_reset, send and recv, not by "
-          "both; make another pool");
-    }
     if (!callable_) callable_ = std::make_shared<CallablePool>(&pool);
     return callable_;
   }
 
   void SendReset(std::optional<std::uint64_t> seed) {
     const CallGuard guard(&in_use_);
-    CheckNoPrograms("async_reset");
     while (static_cast<int>(queue_.size()) < pool.ProvisionNeeded()) Provide();
     Work([&] { pool.SendReset(seed); });
   }
 
   void Send(const py::object& actions, const py::object& env_ids) {
     const CallGuard guard(&in_use_);
-    CheckNoPrograms("send");
     const bool plain =
         Is(env_ids, id_type_) && py::reinterpret_borrow<py::array>(env_ids).ndim() == 1;
     const py::object held = plain ? env_ids : to_ids_(env_ids);
@@ -204,18 +197,11 @@ class PythonPool {
 
   py::object Receive() {
     const CallGuard guard(&in_use_);
-    CheckNoPrograms("recv");
     Work([&] { pool.Receive(); });
     return Next();
   }
 
  private:
-  void CheckNoPrograms(const char* call) const {
-    if (!callable_ || pool.batch_size() == pool.num_envs()) return;
-    throw std::invalid_argument(std::string(call) +
-                                ": this asynchronous pool is stepped by its xla()");
-  }
-
   // Whether the object is a plain array of the type.
   static bool Is(const py::handle& object, const py::handle& type) {
     if (!py::isinstance<py::array>(object)) return false;
@@ -286,8 +272,8 @@ class PythonPool {
   // a batch, meanwhile.
   std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
   py::object make_batch_, to_actions_, to_ids_, action_type_, id_type_;
-  std::vector<py::object> own_;             // BatchViews
-  std::shared_ptr<CallablePool> callable_;  // outlives the pool, whose threads write into it
+  std::vector<py::object> own_;  // BatchViews
+  std::shared_ptr<CallablePool> callable_;
   std::deque<BatchView*> queue_;  // those that an asynchronous pool will fill, oldest first
 
  public:

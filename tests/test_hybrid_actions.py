@@ -69,7 +69,7 @@ def test_pools_of_python_give_environments_their_trees(workers):
             pool.step(wrong)
         with pytest.raises(UserError, match=r"actions\['lights'\] have shape \(1, 2, 2\)"):
             pool.step({**actions, "lights": actions["lights"][:1]})
-        with pytest.raises(UserError, match="actions are ndarray; expected a dict of"):
+        with pytest.raises(UserError, match="actions: ndarray; expected a dict of"):
             pool.step(actions["push"])
 
 

@@ -55,7 +55,6 @@ class Pool {
   int num_envs() const { return num_envs_; }
   int batch_size() const { return batch_size_; }
   int threads() const { return threads_; }
-  int in_flight() const { return in_flight_; }
   // About how long a batch takes, from what steps took so far.
   float BatchNanoseconds() const {
     return times_.MeanNanoseconds() * static_cast<float>(batch_size_);

@@ -12,9 +12,9 @@ struct XlaCall {
 };
 
 // A pool's calls. Operands: handle and token (xla/pool_calls.h), then
-//   reset, async_reset: uint32 [2], whether there is a seed, and the seed;
-//   step: actions; send: actions and env_ids; recv: nothing.
-// Results: the next token, then for reset, step and recv the arrays of a Batch, in its order.
+//   reset: uint32 [2], whether there is a seed, and the seed;
+//   step: actions.
+// Results: the next token, then the arrays of a Batch, in its order.
 std::span<const XlaCall> PoolCalls();
 
 // Multi-head attention among the entities of a row, and its derivative, on CPUs. Arrays have any

@@ -2,14 +2,12 @@
 
 #include <atomic>
 #include <cfenv>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "xla/calls.h"
 #include "xla/ffi/api/ffi.h"
@@ -21,7 +19,6 @@ namespace ffi = xla::ffi;
 using Number = ffi::BufferR0<ffi::U32>;
 using NextNumber = ffi::ResultBufferR0<ffi::U32>;
 using Seed = ffi::BufferR1<ffi::U32>;
-using EnvIds = ffi::BufferR1<ffi::S32>;
 
 constexpr char kClosed[] = "the pool is closed";
 
@@ -29,54 +26,6 @@ ffi::DataType ToXla(DType dtype) {
   static constexpr ffi::DataType kTypes[] = {ffi::PRED, ffi::U8,  ffi::S32,
                                              ffi::S64,  ffi::F32, ffi::F64};
   return kTypes[static_cast<int>(dtype)];
-}
-
-// One array of a batch.
-struct Part {
-  void* data;
-  DType dtype;
-  std::size_t count;
-
-  std::size_t bytes() const { return count * ByteSize(dtype); }
-};
-
-// The arrays of `batch`, in their order among a call's results.
-std::vector<Part> PartsOf(const Pool& pool, const Batch& batch) {
-  const Specs& specs = pool.specs();
-  const auto rows = static_cast<std::size_t>(pool.batch_size());
-  const std::size_t slots = rows * specs.agents.size();
-  std::vector<Part> parts;
-  for (std::size_t i = 0; i < specs.observation.size(); ++i) {
-    const Space& space = specs.observation[i].space;
-    parts.push_back({batch.observation[i], space.dtype, slots * space.Elements()});
-  }
-  parts.push_back({batch.reward, DType::kFloat32, slots});
-  parts.push_back({batch.terminated, DType::kBool, slots});
-  parts.push_back({batch.truncated, DType::kBool, slots});
-  parts.push_back({batch.episode_return, DType::kFloat32, slots});
-  parts.push_back({batch.episode_length, DType::kInt32, rows});
-  parts.push_back({batch.statistics, DType::kFloat32, rows * specs.statistics.size()});
-  parts.push_back({batch.env_id, DType::kInt32, rows});
-  return parts;
-}
-
-// A batch over consecutive pieces of memory that `next` gives.
-template <typename Next>
-Batch BatchOver(const Pool& pool, Next next) {
-  Batch batch;
-  batch.observation.resize(pool.specs().observation.size());
-  std::vector<void*> pieces;
-  for (const Part& part : PartsOf(pool, batch)) pieces.push_back(next(part));
-  auto piece = pieces.begin();
-  for (std::byte*& field : batch.observation) field = static_cast<std::byte*>(*piece++);
-  batch.reward = static_cast<float*>(*piece++);
-  batch.terminated = static_cast<bool*>(*piece++);
-  batch.truncated = static_cast<bool*>(*piece++);
-  batch.episode_return = static_cast<float*>(*piece++);
-  batch.episode_length = static_cast<std::int32_t*>(*piece++);
-  batch.statistics = static_cast<float*>(*piece++);
-  batch.env_id = static_cast<std::int32_t*>(*piece++);
-  return batch;
 }
 
 void DemandSameKind(bool same) {
@@ -87,13 +36,28 @@ void DemandSameKind(bool same) {
 
 // The memory of a call's results, which are checked: a program may be given any pool's handle.
 Batch ResultsOf(const Pool& pool, const ffi::RemainingRets& results) {
+  const Specs& specs = pool.specs();
+  const auto rows = static_cast<std::size_t>(pool.num_envs());
+  const std::size_t slots = rows * specs.agents.size();
   std::size_t index = 0;
-  Batch batch = BatchOver(pool, [&](const Part& part) {
+  const auto next = [&](DType dtype, std::size_t count) {
     auto buffer = results.get<ffi::AnyBuffer>(index++);
-    DemandSameKind(buffer.has_value() && (*buffer)->element_type() == ToXla(part.dtype) &&
-                   (*buffer)->element_count() == part.count);
+    DemandSameKind(buffer.has_value() && (*buffer)->element_type() == ToXla(dtype) &&
+                   (*buffer)->element_count() == count);
     return (*buffer)->untyped_data();
-  });
+  };
+  Batch batch;
+  for (const auto& field : specs.observation) {
+    void* memory = next(field.space.dtype, slots * field.space.Elements());
+    batch.observation.push_back(static_cast<std::byte*>(memory));
+  }
+  batch.reward = static_cast<float*>(next(DType::kFloat32, slots));
+  batch.terminated = static_cast<bool*>(next(DType::kBool, slots));
+  batch.truncated = static_cast<bool*>(next(DType::kBool, slots));
+  batch.episode_return = static_cast<float*>(next(DType::kFloat32, slots));
+  batch.episode_length = static_cast<std::int32_t*>(next(DType::kInt32, rows));
+  batch.statistics = static_cast<float*>(next(DType::kFloat32, rows * specs.statistics.size()));
+  batch.env_id = static_cast<std::int32_t*>(next(DType::kInt32, rows));
   DemandSameKind(index == results.size());
   return batch;
 }
@@ -109,31 +73,13 @@ std::optional<std::uint64_t> SeedOf(const Seed& seed) {
   return seed.typed_data()[1];
 }
 
-// A batch with memory of its own, where an asynchronous pool writes before a program asks.
-class OwnBatch {
- public:
-  explicit OwnBatch(const Pool& pool) {
-    batch = BatchOver(pool, [this](const Part& part) {
-      memory_.push_back(std::make_unique<std::byte[]>(part.bytes()));
-      return memory_.back().get();
-    });
-  }
-
-  Batch batch;
-
- private:
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
-};
-
 }  // namespace
 
 // A pool that programs may call.
 struct CallableState {
-  std::mutex mutex;                                // held during a call
-  Pool* pool;                                      // null once it is closed
-  std::atomic<std::uint32_t> token = kAnyToken;    // of the last call
-  std::vector<std::unique_ptr<OwnBatch>> batches;  // provided in this order, round and round
-  std::size_t received = 0;
+  std::mutex mutex;                              // held during a call
+  Pool* pool;                                    // null once it is closed
+  std::atomic<std::uint32_t> token = kAnyToken;  // of the last call
 
   explicit CallableState(Pool* the_pool) : pool(the_pool) {}
 
@@ -141,34 +87,6 @@ struct CallableState {
   std::uint32_t NextToken() {
     if (++token == kAnyToken) ++token;
     return token;
-  }
-
-  void Provide() {
-    if (!batches.empty()) return;
-    for (int i = 0; i < pool->ProvisionNeeded(); ++i) {
-      batches.push_back(std::make_unique<OwnBatch>(*pool));
-      pool->Provide(&batches.back()->batch);
-    }
-  }
-
-  // Copies the oldest batch, whose memory is then provided anew.
-  void Receive(Batch* results) {
-    const int in_flight = pool->in_flight();
-    const auto recycle = [&] {
-      if (pool->in_flight() == in_flight) return;
-      pool->Provide(&batches[received++ % batches.size()]->batch);
-    };
-    try {
-      const std::vector<Part> from = PartsOf(*pool, *pool->Receive());
-      const std::vector<Part> to = PartsOf(*pool, *results);
-      for (std::size_t i = 0; i < to.size(); ++i) {
-        if (to[i].count > 0) std::memcpy(to[i].data, from[i].data, to[i].bytes());
-      }
-    } catch (...) {
-      recycle();
-      throw;
-    }
-    recycle();
   }
 };
 
@@ -242,36 +160,11 @@ ffi::Error Step(Number handle, Number token, ffi::AnyBuffer actions, NextNumber 
   });
 }
 
-ffi::Error AsyncReset(Number handle, Number token, Seed seed, NextNumber next) {
-  return Call(handle, token, next, [&](CallableState& state) {
-    state.Provide();
-    state.pool->SendReset(SeedOf(seed));
-  });
-}
-
-ffi::Error Send(Number handle, Number token, ffi::AnyBuffer actions, EnvIds env_ids,
-                NextNumber next) {
-  return Call(handle, token, next, [&](CallableState& state) {
-    state.pool->Send(ActionsOf(*state.pool, actions),
-                     {env_ids.typed_data(), env_ids.element_count()});
-  });
-}
-
-ffi::Error Receive(Number handle, Number token, NextNumber next, ffi::RemainingRets results) {
-  return Call(handle, token, next, [&](CallableState& state) {
-    Batch batch = ResultsOf(*state.pool, results);
-    state.Receive(&batch);
-  });
-}
-
 // What every call begins with.
 auto Bind() { return ffi::Ffi::Bind().Arg<Number>().Arg<Number>(); }
 
 XLA_FFI_DEFINE_HANDLER(kReset, Reset, Bind().Arg<Seed>().Ret<Number>().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kStep, Step, Bind().Arg<ffi::AnyBuffer>().Ret<Number>().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(kAsyncReset, AsyncReset, Bind().Arg<Seed>().Ret<Number>());
-XLA_FFI_DEFINE_HANDLER(kSend, Send, Bind().Arg<ffi::AnyBuffer>().Arg<EnvIds>().Ret<Number>());
-XLA_FFI_DEFINE_HANDLER(kReceive, Receive, Bind().Ret<Number>().RemainingRets());
 
 }  // namespace
 
@@ -298,9 +191,6 @@ std::span<const XlaCall> PoolCalls() {
   static const XlaCall calls[] = {
       {"srl_pool_reset", reinterpret_cast<void*>(kReset)},
       {"srl_pool_step", reinterpret_cast<void*>(kStep)},
-      {"srl_pool_async_reset", reinterpret_cast<void*>(kAsyncReset)},
-      {"srl_pool_send", reinterpret_cast<void*>(kSend)},
-      {"srl_pool_recv", reinterpret_cast<void*>(kReceive)},
   };
   return calls;
 }

@@ -19,8 +19,7 @@ constexpr std::uint32_t kAnyToken = 0;
 
 struct CallableState;
 
-// Lets programs call `pool`, as long as it lives. It must outlive the pool, whose threads write
-// into its memory, but be closed before the pool goes.
+// Lets programs call a synchronous `pool`, until it is closed, which must be before the pool goes.
 class CallablePool {
  public:
   explicit CallablePool(Pool* pool);

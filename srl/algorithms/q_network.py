@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ from srl.core.lazy import jax, jnp
 from srl.core.spaces import spaces
 from srl.core.types import Array, Policy, Specs, Tree, Unroll
 from srl.networks import Network, PolicyAndValue
-from srl.networks.streams import with_streams
 
 
 class Exploring(Protocol):
@@ -109,7 +108,10 @@ class QNetwork:
         streams, space = self.head.streams, self.normalizer.policy_space
         if len(streams) == 1:
             return self.settings.build(space, *streams)
-        return with_streams(self.settings.build(space, 0), streams)
+        from srl.networks.heads import Streams
+
+        built = self.settings.build(space, 0)
+        return replace(built, policy_module=Streams(built.policy_module, streams))
 
     def init(self, key: Array) -> Tree:
         """Draws the parameters."""

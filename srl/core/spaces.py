@@ -6,11 +6,13 @@ the spaces of single arrays, for `map_tree` and the other functions of `srl.core
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
+from srl.core.errors import UserError
 from srl.core.tree import map_tree
 from srl.core.types import Tree
 
@@ -22,6 +24,32 @@ def space_tree(space: Space) -> Tree:
     if isinstance(space, spaces.Tuple):
         return tuple(space_tree(part) for part in space)
     return space
+
+
+def shaped_like(value: Any, tree: Tree, name: str, leaf: Callable[[Any, Space, str], Any]) -> Tree:
+    """Gives a value that may be of any form as a tree of the form of a `space_tree`.
+
+    Args:
+        value: Dicts and tuples or lists, nested.
+        tree: The spaces of single arrays.
+        name: What messages call the value.
+        leaf: Makes an array of a part, its space and its name.
+
+    Raises:
+        UserError: If it is of another form.
+    """
+    if isinstance(tree, dict):
+        if not isinstance(value, Mapping) or value.keys() != tree.keys():
+            given = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+            raise UserError(f"{name}: {given}; expected a dict of {sorted(tree)}")
+        parts = tree.items()
+        return {key: shaped_like(value[key], own, f"{name}[{key!r}]", leaf) for key, own in parts}
+    if isinstance(tree, tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(tree):
+            raise UserError(f"{name}: {type(value).__name__}; expected {len(tree)} parts")
+        pairs = enumerate(zip(value, tree, strict=True))
+        return tuple(shaped_like(x, own, f"{name}[{k}]", leaf) for k, (x, own) in pairs)
+    return leaf(value, tree, name)
 
 
 def joined_space(tree: Tree) -> Space:
@@ -139,6 +167,13 @@ def own_action(space: Space, action: Tree) -> Tree:
         return own.clip(leaf.low, leaf.high) if isinstance(leaf, spaces.Box) else own
 
     return map_tree(part, space_tree(space), action)
+
+
+def padded(array: Any, shape: tuple[int, ...], xp: Any = np) -> Any:
+    """Gives an array [..., *own] of NumPy or JAX (`xp`) with zeros up to [..., *shape]."""
+    leading = array.ndim - len(shape)
+    missing = [most - size for most, size in zip(shape, array.shape[leading:], strict=True)]
+    return xp.pad(array, [(0, 0)] * leading + [(0, n) for n in missing]) if any(missing) else array
 
 
 def corner(space: Space) -> tuple[slice, ...]:

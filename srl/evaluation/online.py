@@ -23,7 +23,6 @@ from srl.pools.mixture import fewest_environments
 from srl.record.run_record import RunFolder, films, remove_unfinished_films
 from srl.record.versions import OFFERED, Versions
 from srl.system.background.cpu_limit import CpuLimit
-from srl.system.background.process import URGENT
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +41,7 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit code: 2 for an error that another start would not fix.
     """
-
-    def share(experiment: Experiment) -> float:
-        assert experiment.evaluation is not None
-        return 1.0 if URGENT in argv else experiment.evaluation.share
-
-    return keep_playing("evaluator", Path(argv[0]), _Evaluating, share, _POLL_SECONDS)
+    return keep_playing("evaluator", argv, _Evaluating, _POLL_SECONDS)
 
 
 class _Evaluating:

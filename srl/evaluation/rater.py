@@ -38,12 +38,7 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit code: 2 for an error that another start would not fix.
     """
-
-    def share(experiment: Experiment) -> float:
-        assert experiment.self_play is not None
-        return experiment.self_play.evaluate
-
-    return keep_playing("rater", Path(argv[0]), Rater, share, _POLL_SECONDS)
+    return keep_playing("rater", argv, Rater, _POLL_SECONDS)
 
 
 class Rater:

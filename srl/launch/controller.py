@@ -22,7 +22,7 @@ from srl.loop.stage import Stage
 from srl.record.run_record import RunFolder
 from srl.run.hooks import NO_HOOKS, Asking
 from srl.run.terminal import PATIENCE_SECONDS
-from srl.streams import JOINED, LEFT, Refused, Transport
+from srl.streams.transport import JOINED, LEFT, Refused, Transport
 from srl.system.child_process import crash_place, innermost_frames
 from srl.system.supervised import Presence
 from srl.workers.control import ControlMessage, pack

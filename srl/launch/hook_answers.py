@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from srl.run.hooks import Asking
-from srl.streams import Message
+from srl.streams.transport import Message
 from srl.workers.control import ControlMessage, pack
 
 

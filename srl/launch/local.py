@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from srl.config.experiment import Experiment
+from srl.core.backends import backend_of
 from srl.core.errors import UserError
 from srl.dataflow.plans import idle_gpu
 from srl.evaluation.background import processes_beside
@@ -16,7 +17,6 @@ from srl.loop.devices import expect_devices
 from srl.loop.make_training import make_training
 from srl.loop.stage import Stage
 from srl.loop.training import Training
-from srl.pools.make import threaded
 from srl.record.run_record import RunFolder
 from srl.run.crash import CrashReporter
 from srl.run.display import Display
@@ -165,7 +165,7 @@ def _watched(run: Run, show: _TerminalShow, stop: Stop, end: End) -> Iterator[No
 def _after_a_crash(experiment: Experiment) -> str:
     """Describes a way to train on environments that abort their process."""
     again = "in separate processes, which restart when they die"
-    if threaded(experiment.env):
+    if backend_of(experiment.env).threaded:
         return f"if the environment is at fault: `--plan inline` steps and acts {again}"
     if experiment.workers:
         return ""

@@ -34,7 +34,7 @@ from srl.run.terminal import (
     report_failure,
 )
 from srl.run.train_loop import finished
-from srl.streams import Transport
+from srl.streams.transport import Transport
 from srl.system.background.cpu_limit import cores_granted
 from srl.system.gpus import machine_gpus
 

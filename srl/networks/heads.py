@@ -9,45 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from srl.core.errors import UserError, reported
-from srl.core.spaces import Space
 from srl.core.types import Array, Tree
 from srl.networks.layers import HIDDEN_SCALE, dense, orthogonal
-from srl.networks.policy_and_value import PolicyAndValue
-
-
-def policy_and_value(
-    policy_features: nn.Module,
-    value_features: nn.Module | None,
-    num_outputs: int,
-    memory: int,
-    cell: str,
-    after_memory: int,
-    space: Space,
-    value_space: Space | None = None,
-) -> PolicyAndValue:
-    """Puts memory and heads on the features of a policy and of a value.
-
-    Args:
-        policy_features: Observation [..., ...] to features [..., units].
-        value_features: The same, for the value; None computes it from the policy's features.
-        num_outputs: Outputs of the policy; 0 gives its features themselves.
-        memory: Units of the recurrent layer; 0: none.
-        cell: The kind of this layer, gru or lstm.
-        after_memory: Units of a hidden layer after it; 0: none.
-        space: The space of the policy's observations.
-        value_space: The space of the value's observations; None where it is the policy's.
-
-    Raises:
-        UserError: For an unknown cell.
-    """
-    if cell not in CELLS:
-        raise UserError(f"network.cell={cell!r}: expected {' or '.join(CELLS)}")
-    policy = Headed(policy_features, memory, cell, after_memory, num_outputs, head_scale=0.01)
-    numbers = memory * (2 if cell == "lstm" else 1)
-    if value_features is None:
-        return PolicyAndValue(space, policy, dense(1, 1.0), numbers, shared=True)
-    value = Headed(value_features, memory, cell, after_memory, 1, head_scale=1.0)
-    return PolicyAndValue(space, policy, value, numbers, value_space=value_space)
 
 
 class Headed(nn.Module):
@@ -96,7 +59,9 @@ class Streams(nn.Module):
     """Groups of outputs, each with a hidden layer as wide as a network's features."""
 
     network: nn.Module
+    """The policy's module of a network built with 0 outputs."""
     sizes: tuple[int, ...]
+    """Outputs of each group; all are joined, [..., the sum]."""
 
     @nn.compact
     def __call__(

@@ -64,10 +64,10 @@ class Network(Settings):
         Args:
             space: The space of the policy's observations.
             num_outputs: Outputs of the policy. With 0 it has no last layer, for
-                `srl.networks.streams` to give it another.
+                `srl.networks.heads.Streams` to give it another.
             value_space: The space of the value's observations, by default the policy's.
         """
-        from srl.networks.heads import policy_and_value
+        from srl.networks.heads import Headed, dense
 
         expect_settings("network", self)
         seen = space if value_space is None else value_space
@@ -77,8 +77,14 @@ class Network(Settings):
         for module in features:
             if module is not None and not callable(module):
                 raise UserError(f"{name}.features gives {module!r}; expected a flax module")
-        memory = self.memory, self.cell, self.after_memory or 0
-        return policy_and_value(*features, num_outputs, *memory, space, value_space)
+        policy_features, value_features = features
+        recurrent = self.memory, self.cell, self.after_memory or 0
+        numbers = self.memory * (2 if self.cell == "lstm" else 1)
+        policy = Headed(policy_features, *recurrent, num_outputs, head_scale=0.01)
+        if value_features is None:
+            return PolicyAndValue(space, policy, dense(1, 1.0), numbers, shared=True)
+        value = Headed(value_features, *recurrent, 1, head_scale=1.0)
+        return PolicyAndValue(space, policy, value, numbers, value_space=value_space)
 
     def remarks(self, space: Space) -> list[str]:
         """Gives lines about the fit of the network to observations, shown when a run begins."""

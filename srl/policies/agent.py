@@ -21,7 +21,16 @@ from srl.core.config_values import made_from
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
 from srl.core.settings import MOST_SEED
-from srl.core.spaces import Space, narrow_dtype, outside, own_action, space_tree, spaces
+from srl.core.spaces import (
+    Space,
+    narrow_dtype,
+    outside,
+    own_action,
+    padded,
+    shaped_like,
+    space_tree,
+    spaces,
+)
 from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Array, Tree
 from srl.loop.acting.trained import acting_policy_set, trained_policies
@@ -176,7 +185,8 @@ class Agent:
         own_masks = any(action != numbers[0] for action in numbers)  # srl's, of padded actions
         observation = _with_mask(observation, mask, space, of, optional=own_masks)
         rows, single = _rows(observation, space, f"observation{of}")
-        rows = _padded(rows, self.specs.observation)
+        common = space_tree(self.specs.observation)
+        rows = map_tree(lambda leaf, x: padded(x, leaf.shape), common, rows)
         count = len(leaves_of(rows)[0])
         name = self._policy_of.get(agent, "")
         if not name:
@@ -287,7 +297,7 @@ def _size(space: Space) -> int:
 
 def _rows(observation: Any, space: Space, path: str) -> tuple[Tree, bool]:
     """An observation as arrays [N, ...] of the dtypes that pools give, and whether it is one."""
-    tree = _shaped(observation, space_tree(space), path)
+    tree = shaped_like(observation, space_tree(space), path, _array)
     arrays, leaves = leaves_of(tree), leaves_of(space_tree(space))
     names = leaves_of(names_of(space_tree(space)))
     single = arrays[0].ndim <= len(leaves[0].shape)
@@ -303,23 +313,6 @@ def _rows(observation: Any, space: Space, path: str) -> tuple[Tree, bool]:
                 f"of a batch with one N for all".replace("'N'", "N")
             )
     return map_tree(lambda x: x[None] if single else x, tree), single
-
-
-def _shaped(value: Any, space: Tree, path: str) -> Tree:
-    """A tree of arrays with the form of the space; shapes are not looked at."""
-    if isinstance(space, dict):
-        if not isinstance(value, Mapping) or value.keys() != space.keys():
-            given = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
-            raise UserError(f"{path} is {given}; expected a dict of {sorted(space)}")
-        return {key: _shaped(value[key], part, f"{path}[{key!r}]") for key, part in space.items()}
-    if isinstance(space, tuple):
-        if not isinstance(value, tuple | list) or len(value) != len(space):
-            raise UserError(f"{path} is {type(value).__name__}; expected {len(space)} parts")
-        return tuple(
-            _shaped(one, part, f"{path}[{k}]")
-            for k, (one, part) in enumerate(zip(value, space, strict=True))
-        )
-    return _array(value, space, path)
 
 
 def _array(value: Any, space: Space, path: str) -> np.ndarray:
@@ -348,16 +341,3 @@ def _outside(array: np.ndarray, space: Space) -> Any:
         return None  # which is reported by its shape
     beyond = outside(array, space)
     return array[beyond][0] if beyond.any() else None
-
-
-def _padded(rows: Tree, space: Space) -> Tree:
-    """Rows with zeros after an agent's own numbers, as all agents' space has them."""
-
-    def pad(array: np.ndarray, leaf: Space) -> np.ndarray:
-        assert leaf.shape is not None
-        if array.shape[1:] == leaf.shape:
-            return array
-        missing = [(0, most - size) for most, size in zip(leaf.shape, array.shape[1:], strict=True)]
-        return np.pad(array, [(0, 0), *missing])
-
-    return map_tree(pad, rows, space_tree(space))

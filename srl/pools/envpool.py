@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from srl.core.errors import RunError, UserError
+from srl.core.spaces import has_choices, limits
 from srl.core.tree import leaves_of
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.envpool_specs import (
     action_key,
-    action_range,
     import_envpool,
     make_spec,
     nested,
@@ -33,8 +33,6 @@ from srl.system.cores import cores_to_fill
 
 _ENDED_BY_THE_LIMIT_ALONE = ("envpool.classic_control", "envpool.box2d", "envpool.mujoco.gym")
 """Families where the time limit ends the episode and does nothing else."""
-
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 _ONE = np.int32(1)
 _INFO = "info:"
@@ -89,7 +87,8 @@ class EnvpoolPool(ExclusivePool):
         narrowed = leaves_of(empty_observation(self.specs.observation, ()))
         self._names = list(spec.state_array_spec)
         self._parts = [(*path, leaf.dtype) for path, leaf in zip(paths, narrowed, strict=True)]
-        self._choices, self._start = action_range(self.specs.action)
+        action_space = self.specs.action
+        self._bounds = limits(action_space) if has_choices(action_space) else None
         # EnvPool reports of an end whether the limit was reached, not whether the episode
         # terminated as well. Set one step later, its limit is out of the way: what still ends has
         # terminated.
@@ -211,10 +210,10 @@ class EnvpoolPool(ExclusivePool):
         """A copy of the actions as EnvPool takes them, which looks only at the first it is sent."""
         space, agents = self.specs.action, len(self.specs.agents)
         array = as_actions(actions, space, len(ids) * agents)
-        if self._choices is None:
+        if self._bounds is None:
             wrong = ~np.isfinite(array)
         else:
-            wrong = _beyond(array if self._start is None else array - self._start, self._choices)
+            wrong = (array < self._bounds[0]) | (array > self._bounds[1])
         if _any(wrong):
             slot = int(np.argwhere(wrong)[0][0])
             raise UserError(
@@ -373,12 +372,6 @@ class EnvpoolPool(ExclusivePool):
                     array = array.astype(dtype)
             parts[path] = array
         return nested(parts)
-
-
-def _beyond(integers: np.ndarray, count: Any) -> np.ndarray:
-    """Marks those not from 0 to count - 1; a negative one is large as an unsigned number."""
-    integers = integers.astype(integers.dtype.newbyteorder("="), copy=False)
-    return integers.view(_UNSIGNED[integers.dtype.itemsize]) >= count
 
 
 def _any(flags: np.ndarray) -> bool:

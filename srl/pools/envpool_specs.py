@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from srl.core.errors import RunError, UserError
 from srl.core.optional_packages import install_command
-from srl.core.spaces import choice_counts, joined_space, narrow_dtype
+from srl.core.spaces import joined_space, narrow_dtype
 
 _OURS = {
     "num_envs": "it is an argument of make_pool",
@@ -146,12 +146,3 @@ def space_of(described: Any, acts: bool = False) -> gymnasium.Space:
         if shape:
             return spaces.MultiDiscrete(count, start=low.astype(narrow), dtype=narrow)
     return spaces.Box(low.astype(narrow), high.astype(narrow), shape, narrow)
-
-
-def action_range(space: gymnasium.Space) -> tuple[Any, Any]:
-    """Gives the number of values of integer actions and the first, if not 0; None for floats."""
-    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return None, None
-    counts = choice_counts(space)
-    start = space.start if np.any(space.start) else None
-    return counts.astype(np.uint32) if counts.ndim else int(counts), start

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from srl.core.errors import UserError
-from srl.pools.pool import Pool, as_array
+from srl.pools.pool import Pool, as_env_ids
 from srl.pools.timestep_arrays import Rows
 
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -59,17 +59,9 @@ class ExclusivePool(Pool):
                 f"{self.num_envs}; call async_reset, send and recv"
             )
 
-    def _check_ids(self, ids: np.ndarray) -> None:
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
-        wrong = (ids < 0) | (ids >= self.num_envs)
-        if np.count_nonzero(wrong):
-            raise UserError(f"environment id {ids[wrong][0]}; expected 0 to {self.num_envs - 1}")
-
     def _idle_ids(self, env_ids: Any) -> np.ndarray:
         """The ids as int32 [n], if these environments exist and none is in flight."""
-        ids = as_array("env_ids", env_ids)
-        self._check_ids(ids)
+        ids = as_env_ids(env_ids, self.num_envs)
         if np.count_nonzero(flying := self._flying[ids]):
             raise UserError(f"environment {ids[flying][0]} is in flight; receive it first")
         known, counts = np.unique(ids, return_counts=True)
@@ -77,7 +69,7 @@ class ExclusivePool(Pool):
             raise UserError(
                 f"environment {known[counts > 1][0]} is named twice in env_ids; send each once"
             )
-        return ids.astype(np.int32)
+        return ids
 
     def _check_in_flight(self) -> None:
         flying = int(np.count_nonzero(self._flying))

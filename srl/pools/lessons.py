@@ -95,18 +95,6 @@ class LessonPool(Pool):
         self.skew = self._pool.skew
         return timestep
 
-    def async_reset(self, seed: int | None = None) -> None:
-        """Starts new episodes in all environments."""
-        self._pool.async_reset(seed)
-
-    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
-        """Starts a step of the given environments."""
-        self._pool.send(actions, env_ids)
-
-    def recv(self) -> Timestep:
-        """Waits for environments that are ready."""
-        return self._pool.recv()
-
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment."""
         return self._pool.render(env_id)

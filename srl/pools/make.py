@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from srl.core.backends import BACKENDS, Backend, backend_of
+from srl.core.backends import BACKENDS, backend_of
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.types import Specs
 from srl.pools.config import EnvConfig, NamedEnv
@@ -76,7 +76,8 @@ def make_pool(
     others = {"cores": cores if len(cores) else None, "workers": workers, "restarts": restarts}
     others |= {"step_timeout": step_timeout, "start_timeout": start_timeout}
     given = sizes | {name: value for name, value in others.items() if value is not None}
-    backend = _backend(env)
+    # Some ids without a prefix, and callables, are of vector environments.
+    backend = BACKENDS["vector"] if _vector_maker(env) else backend_of(env)
     for name, value in {**given, **{x: options[x] for x in OPTIONS if x in options}}.items():
         if name not in backend.takes:
             check_effect(env, {name: value}, backend.reasons.get(name, backend.lacks))
@@ -95,11 +96,6 @@ def _sizes(
     numbers = {"batch_size": batch_size, "threads": threads, "action_repeat": action_repeat}
     usual = {"batch_size": num_envs, "threads": 0, "action_repeat": 1}
     return {name: number for name, number in numbers.items() if number != usual[name]}
-
-
-def _backend(env: EnvSource) -> Backend:
-    """Gives the backend; some ids without a prefix, and callables, are of vector environments."""
-    return BACKENDS["vector"] if _vector_maker(env) else backend_of(env)
 
 
 def _vector_maker(env: EnvSource) -> VectorMaker | None:
@@ -149,9 +145,10 @@ def expect_environment(
     Raises:
         UserError: Where it cannot be made so.
     """
-    if threaded(env) or functional(env):
+    backend = backend_of(env)
+    if not backend.made_by_python:
         limits: Any = {"step_timeout": step_timeout, "action_repeat": action_repeat}
-        threads = 1 if threaded(env) else 0
+        threads = 1 if backend.threaded else 0
         with make_pool(env, 1, threads=threads, workers=workers, **limits) as pool:
             return pool.specs
     config = NamedEnv(env) if isinstance(env, str) else env
@@ -164,15 +161,11 @@ def expect_environment(
             check_effect(env, {"step_timeout": step_timeout}, IN_PROCESS)
         if isinstance(name, str):
             _named(maker_of, name)
-    return _probed(env) if probe else None
-
-
-def _probed(env: EnvSource) -> Specs | None:
+    if not probe:
+        return None
     from srl.pools.probe import probed  # which few need
 
-    if isinstance(env, EnvConfig):
-        return probed(env.pool_id, env.options(), PROBE_SECONDS)
-    return probed(env, {}, PROBE_SECONDS)
+    return probed(name, env.options() if isinstance(env, EnvConfig) else {}, PROBE_SECONDS)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -180,13 +173,3 @@ def main(arguments: Sequence[str]) -> None:
     from srl.pools.probe import answer
 
     answer(int(arguments[0]), make_pool)
-
-
-def threaded(env: EnvSource) -> bool:
-    """Tells if the pool steps this environment on its own threads, so that `threads` applies."""
-    return backend_of(env).threaded
-
-
-def functional(env: EnvSource) -> bool:
-    """Tells if this environment is written in JAX."""
-    return backend_of(env).language == "JAX"

@@ -20,15 +20,22 @@ from srl.algorithms.stretch import Stretch
 from srl.core.backends import MIXTURE, backend_of, id_of, task_ids
 from srl.core.errors import UserError, expect, expect_number
 from srl.core.lazy import jax, jnp
-from srl.core.spaces import bounded, corner, joined_space, space_tree
+from srl.core.spaces import bounded, corner, joined_space, padded, space_tree
 from srl.core.tree import map_tree
 from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.config import EnvConfig, NamedEnv, with_options
-from srl.pools.pool import Pool, as_actions, checked_seed, longest_episode, seed_offset
+from srl.pools.pool import (
+    Pool,
+    as_actions,
+    as_env_ids,
+    checked_seed,
+    longest_episode,
+    seed_offset,
+)
 from srl.pools.python.padding import common_space
-from srl.pools.python.python_pool import copy_rows, slots_of
+from srl.pools.python.python_pool import copy_rows
 from srl.pools.python.simulator import narrow_action, observed_space
-from srl.pools.timestep_arrays import Row
+from srl.pools.timestep_arrays import Row, slots_of
 
 TASK, MASK, OBSERVATION = "task", "action_mask", "observation"
 _LENGTH = struct.Struct("<Q")
@@ -258,23 +265,9 @@ class MixturePool(Pool):
         self.skew = sum(part.pool.skew for part in self._parts)
         return self._given(into, None)
 
-    def async_reset(self, seed: int | None = None) -> None:
-        """Raises UserError."""
-        raise UserError("a mixture steps all its environments at once: call reset and step")
-
-    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
-        """Raises UserError."""
-        self.async_reset()
-
-    def recv(self) -> Timestep:
-        """Raises UserError."""
-        self.async_reset()
-        raise AssertionError
-
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment."""
-        if not 0 <= env_id < self.num_envs:
-            raise UserError(f"environment {env_id}, expected 0 to {self.num_envs - 1}")
+        as_env_ids([env_id], self.num_envs)
         part = next(part for part in self._parts if env_id in part.envs)
         return part.pool.render(int(np.flatnonzero(part.envs == env_id)[0]))
 
@@ -432,9 +425,7 @@ class _Layout:
         """A task's observations [b, ...] as all have them."""
 
         def grown(space: gymnasium.Space, x: Array) -> Array:
-            own, shape = x.shape[1:], space.shape or ()
-            pads = [(0, 0), *((0, most - size) for size, most in zip(own, shape, strict=True))]
-            return xp.pad(x, pads) if own != shape else x
+            return padded(x, space.shape or (), xp)
 
         own, rows = part.observed(observation), len(part.slots)
         found = {n: map_tree(grown, space_tree(self.observation[n]), own[n]) for n in own}
@@ -442,8 +433,7 @@ class _Layout:
         if self.masks:
             mask = xp.asarray(np.broadcast_to(self.masks[part.number], (rows, len(self.masks[0]))))
             if part.mask_space is not None:
-                own_mask = observation[MASK].astype(bool)
-                mask = xp.pad(own_mask, [(0, 0), (0, mask.shape[1] - own_mask.shape[1])])
+                mask = padded(observation[MASK].astype(bool), mask.shape[1:], xp)
             found[MASK] = mask.astype(np.int8)
         return {name: found[name] for name in self.observation.spaces}
 

@@ -8,7 +8,7 @@ import gymnasium
 
 from srl.core.backends import backend_of
 from srl.pools.config import EnvConfig
-from srl.pools.make import EnvSource, functional
+from srl.pools.make import EnvSource
 from srl.pools.mixture import mixture_of
 
 
@@ -30,9 +30,10 @@ def outside_module(env: EnvSource) -> str:
     if not isinstance(env, str):
         return getattr(env, "__module__", type(env).__module__)
     name = env.partition(":")[2]
-    if backend_of(env).own_ids:
+    backend = backend_of(env)
+    if backend.own_ids:
         return name if re.search(r"[:/]|\.so$", name) else ""
-    if functional(env):
+    if backend.language == "JAX":
         from srl.pools.functional.adapters import LIBRARIES  # which few need
 
         library = name.partition(":")[0]

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from srl.core.errors import UserError
-from srl.core.spaces import corner, has_choices, limits, space_tree
+from srl.core.spaces import has_choices, limits, padded, space_tree
 from srl.core.tree import map_tree
 from srl.core.types import Timestep, Tree
 from srl.pools.pool import Pool, as_actions
@@ -39,11 +39,7 @@ class ParallelPool:
         Raises:
             UserError: If the pool is asynchronous.
         """
-        if pool.batch_size != pool.num_envs:
-            raise UserError(
-                f"the pool is asynchronous, with batch_size={pool.batch_size} of {pool.num_envs}; "
-                "a parallel pool steps all: make it with batch_size=num_envs"
-            )
+        pool.expect_synchronous("a parallel pool")
         self.pool = pool
         self.num_envs = pool.num_envs
         self.possible_agents = list(pool.specs.agents)
@@ -116,12 +112,7 @@ class ParallelPool:
         own = self._spaces[agent][1]
         given = as_actions(actions[agent], own, self.num_envs, f"actions of agent {agent!r}")
 
-        def padded(leaf: gymnasium.Space, own: gymnasium.Space, x: np.ndarray) -> np.ndarray:
-            array = np.zeros((self.num_envs, *(leaf.shape or ())), x.dtype)
-            array[(slice(None), *corner(own))] = x
-            return array
-
-        return map_tree(padded, common, space_tree(own), given)
+        return map_tree(lambda leaf, x: padded(x, leaf.shape or ()), common, given)
 
     def _any_action(self, leaf: gymnasium.Space) -> np.ndarray:
         """Actions that are ignored, in a space where they are checked nevertheless."""

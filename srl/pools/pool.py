@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from srl.core.errors import UserError, expect
-from srl.core.spaces import Space, space_tree
-from srl.core.tree import leaves_of, names_of
+from srl.core.spaces import Space, shaped_like, space_tree
+from srl.core.tree import leaves_of, map_tree, names_of
 from srl.core.types import Specs, Timestep, Tree
-from srl.pools.timestep_arrays import Row, Rows, empty_timestep, timestep_at
+from srl.pools.timestep_arrays import Row, Rows, empty_timestep, slots_of, timestep_at
 
 if TYPE_CHECKING:
     from srl.pools.functional.pool import FunctionalXla
@@ -40,6 +40,7 @@ class Pool(ABC):
     autoreset_mode: ClassVar = AutoresetMode.NEXT_STEP
     """The mode of every pool; `srl.make_vec` gives the other two."""
     _token: object
+    _unreceived: Timestep | None = None
     saves_exactly: bool = False
     """True if `save` and `restore` keep everything."""
     lesson: int = 0
@@ -80,17 +81,27 @@ class Pool(ABC):
             RunError: If an environment raised, or gave values outside of its space.
         """
 
-    @abstractmethod
+    # The next three are for pools that only step all environments at once; others have their own.
+
     def async_reset(self, seed: int | None = None) -> None:
         """Starts new episodes in all environments; `recv` gives them."""
+        self._unreceived = self.reset(seed)
 
-    @abstractmethod
     def send(self, actions: Tree, env_ids: np.ndarray) -> None:
         """Starts a step of the given environments: actions [len(env_ids) * A, ...]."""
+        ids, agents = as_env_ids(env_ids, self.num_envs), len(self.specs.agents)
+        if sorted(ids.tolist()) != list(range(self.num_envs)):
+            raise UserError(f"env_ids are {ids}; expected each of the {self.num_envs} environments")
+        given = as_actions(actions, self.specs.action, self.num_envs * agents)
+        order = slots_of(np.argsort(ids), agents)
+        self._unreceived = self.step(map_tree(lambda x: x[order], given))
 
-    @abstractmethod
     def recv(self) -> Timestep:
         """Waits for the first `batch_size` environments that are ready, named by `env_id`."""
+        if self._unreceived is None:
+            raise UserError("no step is in progress: call async_reset or send before recv")
+        timestep, self._unreceived = self._unreceived, None
+        return timestep
 
     def rows(self, length: int) -> Rows:
         """Gives memory for `length` timesteps, each to be passed as `into`."""
@@ -136,6 +147,14 @@ class Pool(ABC):
             UserError: If the environment has none; most need the option render_mode="rgb_array".
         """
         raise UserError(f"{type(self).__name__} has no pictures")
+
+    def expect_synchronous(self, user: str) -> None:
+        """Raises UserError if `recv` gives only some environments, and `user` needs all."""
+        if self.batch_size != self.num_envs:
+            raise UserError(
+                f"the pool is asynchronous, with batch_size={self.batch_size} of {self.num_envs}; "
+                f"{user} steps all: make it with batch_size=num_envs"
+            )
 
     def _masked(self, mask: np.ndarray | None, into: Row | None) -> np.ndarray:
         """The environments that `mask` names, all without one: int32 [n]."""
@@ -240,6 +259,21 @@ def as_array(name: str, given: Any) -> np.ndarray:
         raise UserError(f"{name} cannot be made an array: {error}") from None
 
 
+def as_env_ids(env_ids: Any, num_envs: int) -> np.ndarray:
+    """Gives numbers of environments as int32 [n].
+
+    Raises:
+        UserError: If they are no integers in one axis, or there is no such environment.
+    """
+    ids = as_array("env_ids", env_ids)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
+    wrong = (ids < 0) | (ids >= num_envs)
+    if np.count_nonzero(wrong):
+        raise UserError(f"environment id {ids[wrong][0]}; expected 0 to {num_envs - 1}")
+    return ids.astype(np.int32)
+
+
 def as_actions(actions: Tree, space: Space, slots: int, name: str = "actions") -> Tree:
     """Gives actions as arrays [slots, ...], of integers where their space has integers.
 
@@ -252,24 +286,13 @@ def as_actions(actions: Tree, space: Space, slots: int, name: str = "actions") -
     Raises:
         UserError: If they are of another form, shape or kind.
     """
-    return _as_actions(actions, space_tree(space), slots, name)
 
+    def array_of(value: Any, leaf: Space, name: str) -> np.ndarray:
+        array, shape = as_array(name, value), (slots, *(leaf.shape or ()))
+        if array.shape != shape:
+            raise UserError(f"{name} have shape {array.shape}; expected {shape}")
+        if array.dtype.kind not in ("iuf" if np.dtype(leaf.dtype).kind == "f" else "iu"):
+            raise UserError(f"{name} are {array.dtype}; expected {np.dtype(leaf.dtype)}")
+        return array
 
-def _as_actions(actions: Tree, form: Tree, slots: int, name: str) -> Tree:
-    if isinstance(form, dict):
-        if not isinstance(actions, Mapping) or actions.keys() != form.keys():
-            given = sorted(actions) if isinstance(actions, Mapping) else type(actions).__name__
-            raise UserError(f"{name} are {given}; expected a dict of {sorted(form)}")
-        parts = form.items()
-        return {k: _as_actions(actions[k], own, slots, f"{name}[{k!r}]") for k, own in parts}
-    if isinstance(form, tuple):
-        if not isinstance(actions, tuple | list) or len(actions) != len(form):
-            raise UserError(f"{name} are {type(actions).__name__}; expected {len(form)} parts")
-        pairs = enumerate(zip(actions, form, strict=True))
-        return tuple(_as_actions(x, own, slots, f"{name}[{k}]") for k, (x, own) in pairs)
-    array, shape = as_array(name, actions), (slots, *form.shape)
-    if array.shape != shape:
-        raise UserError(f"{name} have shape {array.shape}; expected {shape}")
-    if array.dtype.kind not in ("iuf" if np.dtype(form.dtype).kind == "f" else "iu"):
-        raise UserError(f"{name} are {array.dtype}; expected {np.dtype(form.dtype)}")
-    return array
+    return shaped_like(actions, space_tree(space), name, array_of)

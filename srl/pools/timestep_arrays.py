@@ -47,6 +47,11 @@ def timestep_at(timesteps: Timestep, t: int) -> Timestep:
     return map_tree(lambda x: x[t], timesteps)
 
 
+def slots_of(envs: np.ndarray, agents: int) -> np.ndarray:
+    """The slots of environments of so many agents each."""
+    return (envs[:, None] * agents + np.arange(agents, dtype=np.int32)).ravel()
+
+
 ALIGNMENT = 64  # bytes; JAX takes NumPy memory that is aligned so without a copy
 
 

@@ -83,11 +83,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         Raises:
             UserError: If the pool or the mode is another.
         """
-        if pool.batch_size != pool.num_envs:
-            raise UserError(
-                f"the pool is asynchronous, with batch_size={pool.batch_size} of {pool.num_envs}; "
-                "a vector environment steps all: make it with batch_size=num_envs"
-            )
+        pool.expect_synchronous("a vector environment")
         if len(pool.specs.agents) != 1:
             raise UserError(
                 f"the pool's environments have agents {', '.join(pool.specs.agents)}; a vector "

@@ -28,7 +28,6 @@ from srl.system.shared_memory import SharedMemory
 
 UNROLL_BYTES = 1 << 30
 """The most bytes that a group's unroll may have."""
-_OWN_UNROLLS = 2  # of a group that sends them: one is written while the other is being sent
 
 
 class SampleMessage(IntEnum):
@@ -112,16 +111,10 @@ class SampleSource:
         if self.remote:
             layouts = [Layout.of(unroll) for unroll in unrolls]
             # Zeros, as pools leave alone what their environments do not have.
-            self._bodies = [
-                [aligned_zeros((layout.size,), "uint8") for layout in layouts]
-                for _ in range(_OWN_UNROLLS)
-            ]
+            self._bodies = [aligned_zeros((layout.size,), "uint8") for layout in layouts]
             self._own = [
-                [
-                    Batch.from_tree(layout.views(body))
-                    for layout, body in zip(layouts, bodies, strict=True)
-                ]
-                for bodies in self._bodies
+                Batch.from_tree(layout.views(body))
+                for layout, body in zip(layouts, self._bodies, strict=True)
             ]
         else:
             wide = Layout.of(widened(unrolls, self._positions))
@@ -148,11 +141,7 @@ class SampleSource:
             Refused: If the ticket is for a position or a lesson that there is not.
         """
         if not self.asked:
-            # Memory that is still being sent must not be written.
-            if self.remote and not self._connection.wait_held(
-                _OWN_UNROLLS - 1, 60.0 if timeout is None else timeout
-            ):
-                return None
+            # The answer shows that an unroll before it was received: its memory is free by then.
             self._connection.send(Message(SampleMessage.TAKE))
             self.asked = True
         message = self._connection.receive(timeout)
@@ -184,9 +173,7 @@ class SampleSource:
 
     def deliver(self) -> None:
         """Sends the unroll of the last ticket."""
-        body = None
-        if self.remote:
-            body = self._bodies[self.sequence % _OWN_UNROLLS][self._ticket.batch % self._unrolls]
+        body = self._bodies[self._ticket.batch % self._unrolls] if self.remote else None
         self._connection.send(
             Message(SampleMessage.DELIVER, self.sequence, counts=self._ticket, body=body)
         )
@@ -194,7 +181,7 @@ class SampleSource:
 
     def _columns_of(self, ticket: Ticket) -> Batch:
         if self.remote:
-            return self._own[self.sequence % _OWN_UNROLLS][ticket.batch % self._unrolls]
+            return self._own[ticket.batch % self._unrolls]
         index = ticket.batch % len(self._batches), ticket.position
         if index not in self._columns:
             self._columns[index] = self._batches[index[0]].columns(index[1], self._positions)

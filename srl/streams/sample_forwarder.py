@@ -80,11 +80,6 @@ class SampleForwarder:
         """Descriptors that are readable when tickets may have come."""
         return (self._sources[group].fileno() for group in self._asking)
 
-    @property
-    def sends(self) -> bool:
-        """True while a ticket cannot be asked for, as an earlier unroll is still being sent."""
-        return any(not self._sources[group].asked for group in self._asking)
-
     def close(self) -> None:
         """Ends all streams."""
         for group in tuple(self._sources):

@@ -204,9 +204,6 @@ class SampleSink:
             if self.limiter.complete(ticket.batch):
                 self._changed.notify_all()
 
-    sends = False
-    """False: unrolls are written where they are learned from."""
-
     def awaited(self) -> tuple[int, ...]:
         """Descriptors that are readable when tickets may have come: none, see `on_room`."""
         return ()
@@ -292,7 +289,7 @@ class SampleSink:
 
     def _receive_unroll(self, peer: Peer, group: int, message: Message) -> None:
         ticket = Ticket(*message.counts)
-        if not self.limiter.holds(group, ticket):
+        if self.limiter.held(group) != ticket:
             raise Refused(f"an unroll whose ticket {ticket} is not its own")
         if not peer.shares_memory:
             layout = self._layouts[self.limiter.unroll_of(ticket.batch)]

@@ -148,13 +148,9 @@ class StalenessLimiter:
         """The group's ticket, if it has one."""
         return self._holders.get(group)
 
-    def holds(self, group: int, ticket: Ticket) -> bool:
-        """Tells if the group holds the ticket."""
-        return self._holders.get(group) == ticket
-
     def deliver(self, group: int, ticket: Ticket) -> bool:
         """Counts a finished unroll; False where its ticket is no longer the group's."""
-        if not self.holds(group, ticket):
+        if self.held(group) != ticket:
             return False
         del self._holders[group]
         self._batches[ticket.batch].missing -= 1

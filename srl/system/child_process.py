@@ -28,13 +28,10 @@ sys.path[:] = sys.argv[1].split("\\n")
 from srl.system.child_process import begin
 begin()
 """
-_IGNORE_INTERRUPTS = """
-import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-"""
-# By a handler, which programs that the process starts do not inherit, and forks are not to have.
-_IGNORE_TERMINATION = """
+# SIGTERM by a handler, which programs that it starts do not inherit, and forks are not to have.
+_IGNORE_SIGNALS = """
 import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, lambda *_: None)
 os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 """
@@ -57,8 +54,7 @@ def child_command(
     module: str,
     *arguments: str,
     options: Sequence[str] = (),
-    ignores_interrupts: bool = False,
-    ignores_termination: bool = False,
+    ignores_signals: bool = False,
     dies_with_parent: bool = False,
     dump: int = -1,
     nice: int = 0,
@@ -69,15 +65,14 @@ def child_command(
         module: Its `main` is called with the arguments, and gives the exit code.
         arguments: Strings.
         options: Of Python, such as -u.
-        ignores_interrupts: Whether Ctrl-C does nothing to it, from the first moment on.
-        ignores_termination: Whether SIGTERM does nothing to it; it still ends what it starts.
+        ignores_signals: Whether Ctrl-C and SIGTERM do nothing to it, from the first moment on.
+            SIGTERM still ends what it starts.
         dies_with_parent: See `die_with`. The parent is the thread that starts the process.
         dump: See `dump_stacks_into`; none if negative.
         nice: See `lower_priority`, which it calls before it loads anything.
     """
     path = "\n".join(entry for entry in sys.path if isinstance(entry, str))
-    code = _IGNORE_TERMINATION * ignores_termination + _CHILD
-    code = _IGNORE_INTERRUPTS * ignores_interrupts + code
+    code = _IGNORE_SIGNALS * ignores_signals + _CHILD
     settings = json.dumps([os.getpid() if dies_with_parent else 0, dump, nice])
     return [sys.executable, "-P", *options, "-c", code, path, settings, module, *arguments]
 

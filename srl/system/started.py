@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
 from srl.system.child_process import child_command
@@ -178,8 +178,7 @@ class _Outermost:
                 __name__,
                 str(self.pid),
                 self.mark,
-                ignores_interrupts=True,
-                ignores_termination=True,
+                ignores_signals=True,
             ),
             stdin=read,
             stdout=subprocess.DEVNULL,
@@ -302,6 +301,17 @@ class StartedHere:
         if own is not None:
             for known in new:
                 own.note("known", *known)
+
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Enters this while environments are made, and ends what they started if that fails."""
+        try:
+            with self:
+                self.on_start()
+                yield
+        except BaseException:
+            self.end()
+            raise
 
     def on_start(self) -> None:
         """Notes that an environment is about to start a process, or might without a report of it.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from srl.core.backends import backend_of
 from srl.core.types import Specs
 from srl.loop.devices import expect_devices
 from srl.loop.learning.replicas import join, meeting_place
 from srl.loop.stepping.remote import RemoteEnvironments
 from srl.loop.training import Training, local_training
-from srl.pools.make import functional
 from srl.run.metrics import plain
 from srl.run.train_loop import Run
 from srl.workers.worker import WorkerContext
@@ -30,7 +30,8 @@ def run_whole_loop(context: WorkerContext) -> None:
     """Runs the plain loop over a share of the environments, beside other replicas."""
     training = local_training(context.experiment, context.replica)
     # Replicas meet before JAX starts, and environments that are written in JAX start it.
-    specs = None if functional(context.experiment.env) else training.environments.make()
+    in_jax = backend_of(context.experiment.env).language == "JAX"
+    specs = None if in_jax else training.environments.make()
     _register(context, {}, specs)
     _run(context, training)
 

@@ -71,7 +71,7 @@ def _work(spec: WorkerSpec, control: Control) -> None:
 
 
 def _report(error: BaseException, control: Control) -> None:
-    from srl.streams import Disconnected
+    from srl.streams.transport import Disconnected
     from srl.workers.control import ControlMessage
 
     with suppress(OSError):  # its file may be on a full disk

@@ -13,7 +13,7 @@ from typing import Any
 from srl.core.errors import RunError
 from srl.record.json_shape import COUNT, fits
 from srl.record.specs_json import specs_from_json
-from srl.streams import Message, Refused
+from srl.streams.transport import Message, Refused
 from srl.workers.control import ControlMessage, unpack
 
 ADDRESS = re.compile(r"(unix|thread):.+|(tcp(\+aes)?://)?\S+:\d+|\S+ unix:.+ tcp(\+aes)?://\S+:\d+")

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
+from srl.streams.transport import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.transport.keys import read_keys
 
 RUN = 0xFEDCBA9876543210

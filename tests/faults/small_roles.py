@@ -20,8 +20,8 @@ from srl.launch.controller import Controller
 from srl.loop.stage import Stage
 from srl.pools import make_pool
 from srl.run.folder import create_run
-from srl.streams import Disconnected, listen
 from srl.streams.tickets import Counts
+from srl.streams.transport import Disconnected, listen
 
 DEADLINE = 60
 

@@ -21,7 +21,7 @@ from srl.launch.hosts.messages import HostCard, HostMessage, unwrapped, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
 from srl.record.run_record import srl_version
 from srl.run.folder import create_run
-from srl.streams import JOINED, Identity, Message, Peer
+from srl.streams.transport import JOINED, Identity, Message, Peer
 from srl.streams.transport.keys import create_keys
 from srl.workers.control import ControlMessage, pack
 

@@ -21,8 +21,8 @@ from srl.launch.processes import train_in_processes
 from srl.networks import MLP
 from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run
-from srl.streams import Transport
 from srl.streams.group_state import unpack
+from srl.streams.transport import Transport
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODULES = (

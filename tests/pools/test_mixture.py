@@ -122,6 +122,15 @@ def test_a_masked_reset_leaves_the_other_environments_alone(bodies):
     np.testing.assert_array_equal(after[~mask], stepped[~mask])
 
 
+def test_environments_of_a_mixture_are_sent_to_in_any_order(bodies):
+    first = bodies.reset(0).observation["observation"].copy()
+    stepped = bodies.step(actions()).observation["observation"].copy()
+    bodies.async_reset(0)
+    np.testing.assert_array_equal(bodies.recv().observation["observation"], first)
+    bodies.send(actions()[::-1], np.arange(6)[::-1])
+    np.testing.assert_array_equal(bodies.recv().observation["observation"], stepped)
+
+
 def test_a_compiled_program_steps_a_mixture_as_the_pool_does(bodies):
     bodies.reset(0)
     state, xla = bodies.save(), bodies.xla()

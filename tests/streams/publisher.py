@@ -4,7 +4,9 @@ import sys
 
 import numpy as np
 
-from srl.streams import Identity, Layout, Message, ParameterWriter, connect
+from srl.streams.layout import Layout
+from srl.streams.parameter_memory import ParameterWriter
+from srl.streams.transport import Identity, Message, connect
 
 address, run, sender, size = sys.argv[1], *map(int, sys.argv[2:])
 layout = Layout.of({"w": np.zeros(size), "b": np.zeros(7, np.int32)})

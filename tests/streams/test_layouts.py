@@ -6,8 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from srl.core.errors import RunError
-from srl.streams import Identity, Layout, Message, Refused
 from srl.streams.group_state import pack, unpack
+from srl.streams.layout import Layout
+from srl.streams.transport import Identity, Message, Refused
 from srl.streams.transport.message import HEADER_BYTES, MOST_COUNTS, decode, encode
 
 DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()

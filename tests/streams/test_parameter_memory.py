@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from srl.core.errors import RunError
-from srl.streams import Identity, Layout, ParameterReader, ParameterWriter, listen
-from srl.streams.parameter_memory import NONE_YET
+from srl.streams.layout import Layout
+from srl.streams.parameter_memory import NONE_YET, ParameterReader, ParameterWriter
+from srl.streams.transport import Identity, listen
 from srl.streams.transport.message import LEFT
 
 SECONDS = 20

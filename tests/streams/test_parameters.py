@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from srl.core.errors import RunError
-from srl.streams import Disconnected, Identity, Layout, Message, connect, listen
+from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.parameters import ParameterMessage, Publisher, Subscriber
+from srl.streams.transport import Disconnected, Identity, Message, connect, listen
 
 SECONDS = 20
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from test_parameters import LAYOUT, parameters
 
 from srl.core.errors import RunError
-from srl.streams import Identity, Layout, connect, listen
+from srl.streams.layout import Layout
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.parameters import Publisher, Subscriber, published_version
 from srl.streams.relay import Relay, parents
+from srl.streams.transport import Identity, connect, listen
 
 SECONDS = 20
 RUN = 1

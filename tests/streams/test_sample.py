@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from functools import cache
 
 import numpy as np
@@ -22,11 +23,11 @@ RUN, GROUPS, ENVS, LENGTH, LIMIT, SECONDS = 7, 2, 3, 4, 1 << 20, 20.0
 
 
 @cache
-def one_form():
+def one_form(length=LENGTH):
     """Of one group's unroll."""
     with make_pool("native:CartPole-v1", ENVS) as pool:
         decision = Decision(np.zeros(ENVS, np.int32), np.zeros(ENVS, np.float32), ())
-        return batch_spec(pool.specs, ENVS, decision, LENGTH, LENGTH)
+        return batch_spec(pool.specs, ENVS, decision, length, length)
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def form():
 class Ends:
     """A learner's end, and groups that connect to it."""
 
-    def __init__(self, form, max_staleness, first_group=0):
-        self.listener = listen("thread", Identity(RUN, 0, 0), limit_bytes=LIMIT)
+    def __init__(self, form, max_staleness, first_group=0, transport="thread"):
+        self.listener = listen(transport, Identity(RUN, 0, 0), limit_bytes=LIMIT)
         self.limiter = StalenessLimiter(GROUPS, max_staleness)
         self.sink = SampleSink(self.listener, self.limiter, [form], first_group=first_group)
         self.sink.start()
@@ -124,6 +125,24 @@ def test_the_batch_has_each_groups_unroll_in_its_own_columns(ends):
         unroll(source, 10 + number)
     batch = end.gather(SECONDS)
     assert batch.action.tolist() == [[10] * ENVS + [11] * ENVS] * LENGTH
+
+
+def test_unrolls_from_another_host_are_written_in_one_place_one_after_the_other():
+    ends = Ends(one_form(3000), 3, transport="network")  # so large that they are sent in place
+    with closing(ends):
+        groups, places = [ends.group(number) for number in range(GROUPS)], set()
+        for number in range(30):
+            for source in groups:
+                grant = granted(source)
+                places.add(grant.columns.action.ctypes.data)
+                for leaf in (grant.columns.action, grant.columns.timesteps.observation):
+                    leaf[...] = number
+                source.deliver()
+            batch = ends.gather(SECONDS)
+            assert (batch.action == number).all()
+            assert (batch.timesteps.observation == number).all()
+            ends.sink.learned()
+    assert len(places) == GROUPS
 
 
 def test_there_is_no_batch_before_every_group_has_delivered(ends):

@@ -6,22 +6,13 @@ import pytest
 from srl.core.tree import map_tree
 from srl.core.types import Decision
 from srl.pools import make_pool
-from srl.streams import (
-    Disconnected,
-    Identity,
-    Message,
-    Refused,
-    connect,
-    inference,
-    listen,
-    parameters,
-    sample,
-)
+from srl.streams import inference, parameters, sample
 from srl.streams.batch import batch_spec
 from srl.streams.group_state import pack
 from srl.streams.sample import SampleMessage, SampleSource
 from srl.streams.sample_sink import SampleSink
 from srl.streams.tickets import StalenessLimiter
+from srl.streams.transport import Disconnected, Identity, Message, Refused, connect, listen
 
 SECONDS, LIMIT = 20, 1 << 20
 

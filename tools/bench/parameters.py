@@ -14,9 +14,10 @@ import numpy as np
 from srl.core.console.arguments import Arguments, listed, number
 from srl.core.errors import RunError
 from srl.extras.bench.rounds import show
-from srl.streams import Identity, Layout, listen
+from srl.streams.layout import Layout
 from srl.streams.parameters import Publisher
 from srl.streams.relay import FAN_OUT, parents
+from srl.streams.transport import Identity, listen
 from srl.streams.transport.keys import VARIABLE, Keys
 from srl.system.child_process import child_command
 from tools.bench import PROGRAM

@@ -11,10 +11,10 @@ import sys
 import threading
 from contextlib import closing, suppress
 
-from srl.streams import Connection, Disconnected, Identity, connect, listen
 from srl.streams.parameter_memory import NONE_YET
 from srl.streams.parameters import Subscriber
 from srl.streams.relay import Relay
+from srl.streams.transport import Connection, Disconnected, Identity, connect, listen
 from srl.streams.transport.keys import keys_from_environment
 
 FOLLOWING = "following"

@@ -23,7 +23,8 @@ from srl.extras.bench.rounds import (
     neighbouring_ratios,
     show,
 )
-from srl.streams import Identity, Layout, Message, listen
+from srl.streams.layout import Layout
+from srl.streams.transport import Identity, Message, listen
 from srl.streams.transport.keys import VARIABLE, Keys
 from srl.system.child_process import child_command
 from srl.system.shared_memory import SharedMemory

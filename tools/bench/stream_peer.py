@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from srl.streams import Connection, Disconnected, Identity, Message, connect
+from srl.streams.transport import Connection, Disconnected, Identity, Message, connect
 from srl.streams.transport.keys import keys_from_environment
 from srl.system.shared_memory import SharedMemory
 

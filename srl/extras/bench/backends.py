@@ -20,8 +20,8 @@ from srl.core.errors import RunError, UserError
 from srl.extras.bench.actions import BATCHES, STICKY_STEPS, random_actions
 from srl.extras.bench.rounds import in_turns
 from srl.pools import make_pool
-from srl.pools.native.core import core
 from srl.pools.native.mujoco import core_options
+from srl.pools.native.pool import core
 from srl.pools.python.sources import VectorMaker, make_environment, vector_maker
 
 

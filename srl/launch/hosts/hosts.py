@@ -16,7 +16,7 @@ from srl.core.errors import RunError, UserError
 from srl.dataflow.plan import Plan
 from srl.launch.hosts.resources import shares
 from srl.loop.learning.unroll_ledger import Ledger
-from srl.streams import JOINED, LEFT, Identity, Listener, Message, Peer, listen
+from srl.streams.transport import JOINED, LEFT, Identity, Listener, Message, Peer, listen
 from srl.system.background.cpu_limit import whole_cores_granted
 from srl.system.compilation import cache_environment
 from srl.system.gpus import machine_gpus

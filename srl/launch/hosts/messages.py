@@ -10,7 +10,7 @@ from typing import Any
 from srl.dataflow.plan import MOST_LEARNERS
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.record.json_shape import COUNT
-from srl.streams import Message, Refused
+from srl.streams.transport import Message, Refused
 from srl.workers.message_schemas import ADDRESS, demand_shape
 
 BROKEN, NO_CONTROLLER = 70, 75

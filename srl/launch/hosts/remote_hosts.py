@@ -25,8 +25,8 @@ from srl.launch.hosts.rooms import Room
 from srl.loop.learning.unroll_ledger import Ledger
 from srl.record.run_record import RunFolder, read_config, srl_version
 from srl.run.status import note_begun, note_unrolls, read_address, read_unrolls, write_address
-from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
+from srl.streams.transport import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.transport.keys import keys_of
 from srl.system.supervised import Ended, Presence
 from srl.workers.control import CONTROLLER, LIMIT_BYTES, pack

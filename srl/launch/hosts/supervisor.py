@@ -38,9 +38,18 @@ from srl.loop.wiring import server, streams_of
 from srl.record.run_record import find_run, read_config, srl_version
 from srl.run.folder import recorded_experiment
 from srl.run.status import read_address, read_outcome
-from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
 from srl.streams.group_state import STATE_BYTES
 from srl.streams.relay import Relay
+from srl.streams.transport import (
+    JOINED,
+    LEFT,
+    Connection,
+    Disconnected,
+    Identity,
+    Message,
+    connect,
+    listen,
+)
 from srl.streams.transport.keys import keys_of
 from srl.system.supervised import Child
 from srl.workers.control import LIMIT_BYTES, ControlMessage, pack, unpack

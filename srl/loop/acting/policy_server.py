@@ -53,9 +53,6 @@ def inference_layout(
     )
 
 
-_SENDING_SECONDS = 0.002  # between two looks whether an unroll has been sent
-
-
 Collected = SampleSink | SampleForwarder
 """The way of unrolls that are collected here: a learner in this process, or streams to some."""
 
@@ -147,8 +144,7 @@ class PolicyServer:
         for group, session in self._waiting.items():
             if group not in self._early and not self._blocked(group):
                 return max(0.0, session.arrived + self._deadline - time.monotonic())
-        # Nothing wakes this thread when an unroll has been sent.
-        return _SENDING_SECONDS if self._sink is not None and self._sink.sends else 0.5
+        return 0.5
 
     def _receive(self, patience: float) -> None:
         """Takes in what has come; waits only for the first message, or for newer parameters."""

@@ -22,7 +22,6 @@ from srl.pools.python.python_pool import PythonPool, part_of, rows_of
 from srl.streams.batch import UnrollWriter
 
 _WAIT_SECONDS = 0.1  # between two looks whether the worker is to end
-_SEND_SECONDS = 0.002  # between two looks whether an earlier unroll is sent, which nothing signals
 
 
 class _Member:
@@ -164,10 +163,8 @@ class AsynchronousGroup:
             The number of unrolls that have ended.
         """
         before = time.perf_counter()
-        idle_ones = [self._members[env].unrolls for env in self._idle]
-        longest = _WAIT_SECONDS if all(each.asked for each in idle_ones) else _SEND_SECONDS
-        waiting = [each.fileno() for each in idle_ones]
-        ready = self._pool.ready(0.0 if self._ready else longest, waiting)
+        waiting = [self._members[env].unrolls.fileno() for env in self._idle]
+        ready = self._pool.ready(0.0 if self._ready else _WAIT_SECONDS, waiting)
         spent = time.perf_counter() - before
         idle = spent * len(self._idle) / len(self._members)
         self._seconds["send wait"] += idle

@@ -6,10 +6,10 @@ import os
 from functools import partial
 
 from srl.config.experiment import Experiment
+from srl.core.backends import backend_of
 from srl.loop.wiring import Endpoints
 from srl.pools import Pool, make_pool
 from srl.pools.lessons import LessonPool
-from srl.pools.make import threaded
 from srl.system.cores import cores_to_fill
 
 
@@ -38,7 +38,7 @@ def make_group(experiment: Experiment, num_envs: int, beside: int = 1) -> Pool:
     """
     threads = experiment.threads
     share = max(1, cores_to_fill() // beside)
-    if not threads and threaded(experiment.env) and share < len(os.sched_getaffinity(0)):
+    if not threads and backend_of(experiment.env).threaded and share < len(os.sched_getaffinity(0)):
         threads = share
     makers = [
         partial(

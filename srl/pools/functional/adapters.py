@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from srl.core.errors import RunError, UserError, described
@@ -48,13 +47,9 @@ def make_functional(name: str, options: dict[str, Any]) -> FunctionalEnv:
         maker = getattr(importlib.import_module(library), own)
     except (ImportError, AttributeError) as error:
         raise UserError(f"{PREFIX}{name} cannot be made: {error}") from error
-    return _made(f"{PREFIX}{name}", maker, options)
-
-
-def _made(name: str, maker: Callable[..., Any], options: dict[str, Any]) -> Any:
     try:
         return maker(**options)
     except TypeError as error:
-        raise UserError(f"{name} does not take these options: {error}") from error
+        raise UserError(f"{PREFIX}{name} does not take these options: {error}") from error
     except (Exception, SystemExit) as error:
-        raise RunError(f"{name}: making it raised {described(error)}") from error
+        raise RunError(f"{PREFIX}{name}: making it raised {described(error)}") from error

@@ -9,9 +9,10 @@ from gymnasium import spaces
 
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
+from srl.core.spaces import padded
 from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
-from srl.pools.functional.library import PREFIX, gymnax_space, imported
+from srl.pools.functional.library import PREFIX, gymnax_space, imported, unbounded
 from srl.pools.python.masks import MASK, num_choices, with_mask
 from srl.pools.python.padding import common_space
 from srl.pools.python.simulator import with_part
@@ -59,7 +60,7 @@ class JaxMARL:
         if self._shaped and not self._helps(state, key):
             raise UserError(f"{full} gives no shaped_reward; leave out this option")
         # Traced, as some environments declare other shapes than they give.
-        own = {agent: _unbounded(observed[agent]) for agent in self.agents}
+        own = {agent: unbounded(observed[agent]) for agent in self.agents}
         actions = {agent: gymnax_space(self._env.action_space(agent)) for agent in self.agents}
         self.action_space = common_space(actions, "action", full)
         self._discrete = isinstance(self.action_space, spaces.Discrete)
@@ -125,7 +126,7 @@ class JaxMARL:
 
     def _observed(self, observations: Tree, state: Tree) -> Tree:
         """Gives those of all agents, [A, ...], padded with zeros."""
-        joined = jnp.stack([_padded(observations[x], self._unpadded) for x in self.agents])
+        joined = jnp.stack([padded(observations[x], self._unpadded, jnp) for x in self.agents])
         parts = {"observation": joined}
         if self._gives_state:
             parts[STATE] = jnp.stack([self._state_of(observations)] * len(self.agents))
@@ -135,7 +136,7 @@ class JaxMARL:
         given = self._masks(state) if self._masks else {}
         own = [given[x] if given else jnp.ones(num_choices(self._actions[x])) for x in self.agents]
         count = (int(self.action_space.n),)
-        return {**parts, MASK: jnp.stack([_padded(x, count) for x in own])}
+        return {**parts, MASK: jnp.stack([padded(x, count, jnp) for x in own])}
 
     def _state_of(self, observations: Tree) -> Array:
         """The environment's own state, else all agents' observations one after the other."""
@@ -156,18 +157,3 @@ def _maps(name: str, options: dict[str, Any]) -> dict[str, Any]:
             raise UserError(f"overcooked has no layout {layout!r}; it has {', '.join(layouts)}")
         return {**options, "layout": layouts[layout]}
     return options
-
-
-def _unbounded(array: Any) -> spaces.Box:
-    """The space of all arrays of this shape and dtype."""
-    dtype = np.dtype(array.dtype)
-    if np.issubdtype(dtype, np.bool_):
-        return spaces.Box(0, 1, array.shape, np.uint8)
-    whole = np.issubdtype(dtype, np.integer)
-    low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if whole else (-np.inf, np.inf)
-    return spaces.Box(low, high, array.shape, dtype.type)
-
-
-def _padded(array: Array, shape: tuple[int, ...]) -> Array:
-    pairs = zip(array.shape, shape, strict=True)
-    return jnp.pad(array, [(0, most - size) for size, most in pairs])

@@ -16,7 +16,7 @@ from srl.core.lazy import jax, jnp
 from srl.core.spaces import choice_counts
 from srl.core.types import Array, Tree
 from srl.pools.functional.environment import Step
-from srl.pools.functional.library import PREFIX, imported
+from srl.pools.functional.library import PREFIX, box, imported
 from srl.pools.python.masks import MASK
 from srl.pools.python.world_state import STATE, asked_for_state
 
@@ -147,10 +147,7 @@ class Jumanji:
             return spaces.MultiBinary(shape) if shape else spaces.Discrete(2)
         if not isinstance(spec, specs.BoundedArray):
             return spaces.Box(-np.inf, np.inf, shape, dtype.type)
-        low, high = (
-            np.broadcast_to(bound, shape).astype(dtype) for bound in (spec.minimum, spec.maximum)
-        )
-        return spaces.Box(low, high, shape, dtype.type)
+        return box(spec.minimum, spec.maximum, spec)
 
 
 def _made(make: Callable[..., Any], options: dict[str, Any]) -> Any:

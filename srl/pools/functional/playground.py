@@ -11,7 +11,7 @@ from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Tree
 from srl.pools.functional.brax import BraxStates
-from srl.pools.functional.library import PREFIX, imported
+from srl.pools.functional.library import PREFIX, imported, unbounded
 
 
 class Playground(BraxStates):
@@ -54,16 +54,10 @@ class Playground(BraxStates):
         self.max_episode_steps = int(config.episode_length)
         self._env = registry.load(name, config)
         began = jax.eval_shape(self._env.reset, jax.eval_shape(lambda: jax.random.key(0)))
-        self.observation_space = _unbounded(began.obs)
+        self.observation_space = unbounded(began.obs)
         self.action_space = spaces.Box(-1.0, 1.0, (int(self._env.action_size),), np.float32)
         self.statistics = tuple(name for name, value in began.metrics.items() if not value.shape)
 
     def statistics_of(self, state: Tree) -> Array:
         """Gives its metrics, float32 [S]."""
         return jnp.stack([jnp.float32(state.metrics[name]) for name in self.statistics])
-
-
-def _unbounded(observation: Tree) -> spaces.Space:
-    if isinstance(observation, dict):
-        return spaces.Dict({name: _unbounded(part) for name, part in observation.items()})
-    return spaces.Box(-np.inf, np.inf, observation.shape, np.float32)

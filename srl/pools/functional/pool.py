@@ -17,9 +17,9 @@ from srl.core.types import Array, Specs, Timestep, Tree
 from srl.pools.functional.adapters import make_functional
 from srl.pools.functional.environment import FunctionalEnv
 from srl.pools.functional.episodes import Episodes, PoolState, action_dtype
-from srl.pools.pool import Pool, as_actions, as_array, checked_seed
+from srl.pools.pool import Pool, as_actions, checked_seed
 from srl.pools.python.own_options import names_in
-from srl.pools.python.python_pool import copy_rows, slots_of
+from srl.pools.python.python_pool import copy_rows
 from srl.pools.python.simulator import narrow_action, observed_space, supported_action
 from srl.pools.timestep_arrays import Row, expect_finite
 
@@ -47,7 +47,6 @@ class FunctionalPool(Pool):
         self._step = jax.jit(self._episodes.step)
         seeds = np.random.SeedSequence().generate_state(1, np.uint64)[0]
         self._maybe_state: PoolState | None = self._episodes.seeded(_keys(int(seeds), num_envs))
-        self._asked: Timestep | None = None
 
     @property
     def state(self) -> PoolState:
@@ -82,27 +81,6 @@ class FunctionalPool(Pool):
         self._maybe_state, timestep = self._run(self._step, state, self._checked(actions))
         return self._given(timestep, into, None)
 
-    def async_reset(self, seed: int | None = None) -> None:
-        """Starts new episodes, which `recv` gives."""
-        self._asked = self.reset(seed)
-
-    def send(self, actions: Tree, env_ids: np.ndarray) -> None:
-        """Steps all environments, in the order in which they are named; `recv` gives the rows."""
-        ids = as_array("env_ids", env_ids)
-        if sorted(ids.tolist()) != list(range(self.num_envs)):
-            raise UserError(f"env_ids are {ids}; expected each of the {self.num_envs} environments")
-        agents = len(self.specs.agents)
-        order = slots_of(np.argsort(ids), agents)
-        given = as_actions(actions, self.specs.action, self.num_envs * agents)
-        self._asked = self.step(map_tree(lambda x: x[order], given))
-
-    def recv(self) -> Timestep:
-        """Gives what was asked for."""
-        if self._asked is None:
-            raise UserError("no step is in progress: call async_reset or send before recv")
-        timestep, self._asked = self._asked, None
-        return timestep
-
     def xla(self) -> FunctionalXla:
         """The pool's calls for use inside `jax.jit`."""
         return FunctionalXla(self, self._episodes)
@@ -133,7 +111,7 @@ class FunctionalPool(Pool):
 
     def close(self) -> None:
         """Lets go of the environments' state."""
-        self._maybe_state = self._asked = None
+        self._maybe_state = self._unreceived = None
 
     def _run(self, call: Any, *operands: Any) -> Any:
         try:

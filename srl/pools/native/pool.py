@@ -15,15 +15,18 @@ from srl.core.errors import RunError, UserError
 from srl.core.spaces import narrow_dtype, outside
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.memory_check import check_memory_by_sample
-from srl.pools.native.core import core
 from srl.pools.native.mujoco import core_options
 from srl.pools.native.plugins import resolve_plugin
-from srl.pools.pool import Pool, as_actions, as_array, checked_seed
+from srl.pools.pool import Pool, as_actions, as_env_ids, checked_seed
 from srl.pools.timestep_arrays import Row, empty_timestep
 from srl.system.cores import cores_to_fill
+from srl.system.native_module import load_core
 
 if TYPE_CHECKING:
     from srl.pools.native.xla import Xla
+
+core: Any = load_core()
+"""The module `srl._core`; its calls are in `srl/_core.pyi`."""
 
 
 def _space(description: dict[str, Any]) -> gymnasium.Space:
@@ -84,12 +87,7 @@ def _actions(specs: Specs, actions: Tree, num_envs: int) -> np.ndarray:
 
 def _ids(num_envs: int, env_ids: Any) -> np.ndarray:
     """Ids as the C++ side takes them, int32 [n]."""
-    ids = as_array("env_ids", env_ids)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise UserError(f"env_ids have shape {ids.shape}, dtype {ids.dtype}; expected [n] ints")
-    if len(wrong := ids[(ids < 0) | (ids >= num_envs)]):  # before they wrap
-        raise UserError(f"environment id {wrong[0]}, expected 0 to {num_envs - 1}")
-    return np.require(ids.astype(np.int32), requirements=["C", "A"])
+    return np.require(as_env_ids(env_ids, num_envs), requirements=["C", "A"])
 
 
 def _check_narrow(description: dict[str, Any], name: str) -> None:
@@ -197,13 +195,12 @@ class NativePool(Pool):
     def xla(self) -> Xla:
         """The pool's calls for use inside `jax.jit`; see `srl.pools.native.xla`.
 
-        An asynchronous pool is then stepped by them alone.
-
         Raises:
-            UserError: If the pool is closed, or asynchronous and used already.
+            UserError: If the pool is closed, or asynchronous.
         """
         from srl.pools.native.xla import Xla
 
+        self.expect_synchronous("a compiled program")
         self.xla_state()
         return Xla(self)
 

@@ -48,8 +48,8 @@ class Xla:
     """The calls of one pool; see the module.
 
     They take and give what the pool's own do, as JAX arrays, and may be mixed with `step`, `save`
-    and `restore` of a synchronous pool between programs. A call whose state and timestep are both
-    thrown away may be left out by JAX, so return the last state. Gradients stop at the actions.
+    and `restore` between programs. A call whose state and timestep are both thrown away may be left
+    out by JAX, so return the last state. Gradients stop at the actions.
 
     Wrong shapes and dtypes are UserErrors while tracing. What shows only while the program runs
     (actions out of the space, an environment that fails, a state that is not the present one, a
@@ -61,7 +61,7 @@ class Xla:
         self._pool = pool
         specs = pool.specs
         self._num_agents = len(specs.agents)
-        slots, envs = (pool.batch_size * self._num_agents,), (pool.batch_size,)
+        slots, envs = (pool.num_envs * self._num_agents,), (pool.num_envs,)
         self._fields = pool.observation_fields
         results = [((*slots, *shape), dtype) for _, shape, dtype in self._fields]
         results += [(slots, "float32"), (slots, "bool"), (slots, "bool"), (slots, "float32")]
@@ -95,85 +95,40 @@ class Xla:
         """Starts new episodes everywhere; environment i is seeded with `seed + i`.
 
         Args:
-            state: Of a synchronous pool.
+            state: Before the call.
             seed: 0 to 2^32 - 1, or an integer array []; by default chance goes on as it stands.
         """
-        self._demand_synchronous(True, "reset")
-        return self._timestep(self._call("reset", state, _seed(seed), results=self._results))
+        return self._call("reset", state, _seed(seed))
 
     def step(self, state: PoolState, actions: Array) -> tuple[PoolState, Timestep]:
         """Steps all environments.
 
         Args:
-            state: Of a synchronous pool.
+            state: Before the call.
             actions: [B, ...].
         """
-        self._demand_synchronous(True, "step")
-        actions = self._actions(actions, self._pool.num_envs)
-        return self._timestep(self._call("step", state, actions, results=self._results))
+        return self._call("step", state, self._actions(actions))
 
-    def async_reset(self, state: PoolState, seed: int | Array | None = None) -> PoolState:
-        """Asks for new episodes everywhere, which `recv` gives; for an asynchronous pool."""
-        self._demand_synchronous(False, "async_reset")
-        return self._call("async_reset", state, _seed(seed))[0]
-
-    def send(self, state: PoolState, actions: Array, env_ids: Array) -> PoolState:
-        """Asks for a step of the given environments.
-
-        Args:
-            state: Of an asynchronous pool.
-            actions: [len(env_ids) * A, ...].
-            env_ids: int [n], each received since it was last sent.
-        """
-        self._demand_synchronous(False, "send")
-        env_ids = jnp.asarray(env_ids)
-        if env_ids.ndim != 1 or not jnp.issubdtype(env_ids.dtype, jnp.integer):
-            raise UserError(
-                f"env_ids have shape {env_ids.shape}, dtype {env_ids.dtype}; expected [n] ints"
-            )
-        actions = self._actions(actions, len(env_ids))
-        return self._call("send", state, actions, env_ids.astype(jnp.int32))[0]
-
-    def recv(self, state: PoolState) -> tuple[PoolState, Timestep]:
-        """Waits for the first `batch_size` environments of an asynchronous pool."""
-        self._demand_synchronous(False, "recv")
-        return self._timestep(self._call("recv", state, results=self._results))
-
-    def _call(
-        self, name: str, state: PoolState, *operands: Array, results: tuple = ()
-    ) -> tuple[PoolState, list[Array]]:
-        handle, token = state
+    def _call(self, name: str, state: PoolState, operand: Array) -> tuple[PoolState, Timestep]:
         token, *arrays = _primitive().bind(
-            handle, token, *operands, name=f"srl_pool_{name}", results=results
+            *state, operand, name=f"srl_pool_{name}", results=self._results
         )
-        return PoolState(handle, token), arrays
-
-    def _timestep(self, called: tuple[PoolState, list[Array]]) -> tuple[PoolState, Timestep]:
-        state, arrays = called
         fields = {name: arrays[i] for i, (name, _, _) in enumerate(self._fields)}
         observation: Tree = fields[""] if list(fields) == [""] else fields
-        lost = jnp.zeros(self._pool.batch_size, bool)  # nothing is ever lost in this process
-        return state, Timestep(observation, *arrays[len(fields) :], lost=lost)
+        lost = jnp.zeros(self._pool.num_envs, bool)  # nothing is ever lost in this process
+        timestep = Timestep(observation, *arrays[len(fields) :], lost=lost)
+        return PoolState(state.handle, token), timestep
 
-    def _actions(self, actions: Array, num_envs: int) -> Array:
+    def _actions(self, actions: Array) -> Array:
         space = self._pool.specs.action
         actions = jax.lax.stop_gradient(jnp.asarray(actions))
-        shape = (num_envs * self._num_agents, *(space.shape or ()))
+        shape = (self._pool.num_envs * self._num_agents, *(space.shape or ()))
         if actions.shape != shape:
             raise UserError(f"actions have shape {actions.shape}; expected {shape}")
         kinds = [jnp.integer] if np.dtype(space.dtype).kind == "i" else [jnp.integer, jnp.floating]
         if not any(jnp.issubdtype(actions.dtype, kind) for kind in kinds):
             raise UserError(f"actions are {actions.dtype}; expected {space.dtype}")
         return actions.astype(space.dtype)
-
-    def _demand_synchronous(self, wanted: bool, call: str) -> None:
-        size, num_envs = self._pool.batch_size, self._pool.num_envs
-        if (size == num_envs) != wanted:
-            others = "async_reset, send and recv" if wanted else "reset and step"
-            raise UserError(
-                f"{call}: this pool gives {size} of {num_envs} environments at a time; "
-                f"call {others}"
-            )
 
 
 def _seed(seed: int | Array | None) -> Array:

@@ -85,10 +85,10 @@ class GymnasiumSimulator(Simulator):
 
     def reset(self, seed: int | None, rows: Timestep, env: int) -> None:
         """Starts an episode; see the base class."""
-        given = results(self._env.reset(seed=seed), "reset", OF_ONE)
-        self._write(self._with_mask(*given, "reset"), rows.observation, env)
+        observation, info = results(self._env.reset(seed=seed), "reset", OF_ONE)
+        self._write(self._with_mask(observation, info, "reset"), rows.observation, env)
         if self._metrics:
-            rows.statistics[env] = metric_values(given[1], self._metrics)
+            rows.statistics[env] = metric_values(info, self._metrics)
         rows.reward[env] = 0
         rows.terminated[env] = rows.truncated[env] = False
 
@@ -120,8 +120,8 @@ class GymnasiumSimulator(Simulator):
         return observation
 
 
-def space_of(env: gymnasium.Env, kind: str) -> gymnasium.Space:
-    """The environment's `action_space` or `observation_space`.
+def space_of(env: gymnasium.Env | gymnasium.vector.VectorEnv, kind: str) -> gymnasium.Space:
+    """The environment's `action_space`, `observation_space`, or one of a single environment.
 
     Raises:
         UserError: If its class has none.

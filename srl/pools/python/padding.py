@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from srl.core.errors import UserError
-from srl.core.spaces import corner, space_tree
+from srl.core.spaces import corner, padded, space_tree
 from srl.core.tree import map_tree
 from srl.core.types import Tree
 
@@ -78,10 +78,6 @@ def _common(group: Sequence[gymnasium.Space]) -> gymnasium.Space:
     if isinstance(first, spaces.MultiBinary):
         return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])  # pyright: ignore[reportGeneralTypeIssues]
     boxes = [space for space in group if isinstance(space, spaces.Box)]
-    low = np.min([_padded(box.low, shape) for box in boxes], axis=0)
-    high = np.max([_padded(box.high, shape) for box in boxes], axis=0)
+    low = np.min([padded(box.low, shape) for box in boxes], axis=0)
+    high = np.max([padded(box.high, shape) for box in boxes], axis=0)
     return spaces.Box(low, high, shape, boxes[0].low.dtype.type)
-
-
-def _padded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return np.pad(array, [(0, most - size) for size, most in zip(array.shape, shape, strict=True)])

@@ -17,10 +17,10 @@ from srl.core.spaces import corner, has_choices, limits, outside, space_tree
 from srl.core.tree import copy_tree, leaves_of, map_tree
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.exclusive import ExclusivePool, exclusive
-from srl.pools.pool import as_actions, as_array, checked_seed
+from srl.pools.pool import as_actions, as_env_ids, checked_seed
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.stepper import Control, Failure, Target
-from srl.pools.timestep_arrays import Row, empty_timestep
+from srl.pools.timestep_arrays import Row, empty_timestep, slots_of
 
 
 class PythonPool(ExclusivePool):
@@ -165,7 +165,7 @@ class PythonPool(ExclusivePool):
     @exclusive
     def render(self, env_id: int) -> np.ndarray:
         """A picture of one environment; see the base class."""
-        self._check_ids(as_array("env_id", [env_id]))
+        as_env_ids([env_id], self.num_envs)
         picture, failure, missing = self._picture(env_id)
         if missing:
             raise UserError(f"{self.name} cannot be rendered: {missing}")
@@ -294,11 +294,6 @@ class PythonPool(ExclusivePool):
             own = _OwnRow(self._adopt(Row(empty_timestep(self.specs, self.batch_size))))
         self._own.append(own)
         return own.row
-
-
-def slots_of(envs: np.ndarray, agents: int) -> np.ndarray:
-    """The slots of environments of so many agents each."""
-    return (envs[:, None] * agents + np.arange(agents, dtype=np.int32)).ravel()
 
 
 def copy_rows(source: Timestep, target: Timestep, envs: np.ndarray | None, agents: int) -> None:

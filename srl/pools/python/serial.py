@@ -37,13 +37,8 @@ class SerialPool(PythonPool):
         """
         super().__init__(source_name(source), num_envs, batch_size)
         self._started = StartedHere()
-        try:
-            with self._started as started:
-                started.on_start()
-                self._simulators = make_simulators(source, range(num_envs), options, num_envs)
-        except BaseException:
-            self._started.end()
-            raise
+        with self._started.making():
+            self._simulators = make_simulators(source, range(num_envs), options, num_envs)
         specs = self._simulators[0].specs
         self._begin(specs, empty_control(specs, num_envs, steppers=1))
         self._stepper = Stepper(self._simulators, self._control, action_repeat=action_repeat)

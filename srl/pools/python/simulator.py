@@ -98,7 +98,7 @@ def one_reward(given: Any) -> Any:
     """
     if given.__class__ in NUMBERS:
         return given
-    array = _array(given)
+    array = as_numpy(given)
     if array.dtype.kind not in "biuf":
         raise InvalidOutput(f"gave the reward {given!r:.60}; expected a number")
     if array.size != 1:
@@ -106,10 +106,11 @@ def one_reward(given: Any) -> Any:
     return array.item()
 
 
-def _array(given: Any) -> np.ndarray:
+def as_numpy(given: Any) -> np.ndarray:
+    """Gives an array of NumPy; one of None for parts of unequal lengths."""
     try:
         return np.asarray(given)
-    except ValueError:  # its parts are of unequal lengths
+    except ValueError:
         return np.asarray(None)
 
 
@@ -127,7 +128,7 @@ def one_flag(given: Any) -> Any:
     """
     if given.__class__ is bool or given.__class__ is np.bool_:
         return given
-    array = _array(given)
+    array = as_numpy(given)
     if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
         raise InvalidOutput(f"gave {given!r:.60} as terminated or truncated; expected a bool")
     return array.item()

@@ -31,6 +31,7 @@ from srl.core.tree import leaves_of, map_tree
 from srl.core.types import Specs, Timestep, Tree
 from srl.pools.pool import Pool
 from srl.pools.python.closing import close_here
+from srl.pools.python.gymnasium import space_of
 from srl.pools.python.ignoring import without_parts
 from srl.pools.python.masks import (
     MASK,
@@ -143,13 +144,8 @@ class VectorEnvPool(PythonPool):
         self._chosen = split_options(options)[1].metrics
         self._given_limit = options.get("max_episode_steps")
         self._started = StartedHere()
-        try:
-            with self._started as started:
-                started.on_start()
-                self._env = _made(source, maker, num_envs, options)
-        except BaseException:
-            self._started.end()
-            raise
+        with self._started.making():
+            self._env = _made(source, maker, num_envs, options)
         try:
             self._mode = _mode_of(self._env, self.name)
             with self._started:
@@ -173,8 +169,8 @@ class VectorEnvPool(PythonPool):
         Only a reset shows if infos hold masks, so the environments are reset here where actions
         could be masked.
         """
-        action = supported_action(_space_of(self._env, "single_action_space", self.name), self.name)
-        space = _space_of(self._env, "single_observation_space", self.name)
+        action = supported_action(space_of(self._env, "single_action_space"), self.name)
+        space = space_of(self._env, "single_observation_space")
         observed = observed_space(space, self.name)
         check_mask(observed, action, self.name)
         self._masks = masks = _Masks(action, self.num_envs, observed=has_mask(observed))
@@ -346,8 +342,8 @@ class VectorEnvPool(PythonPool):
     # ---- what it gave ----
 
     def _reset(self, envs: Any, **options: Any) -> Tree:
-        given = results(self._env.reset(**options), "reset", OF_SEVERAL)
-        return self._observation(*given, "reset", envs)
+        observation, info = results(self._env.reset(**options), "reset", OF_SEVERAL)
+        return self._observation(observation, info, "reset", envs)
 
     def _observation(self, given: Any, info: Any, call: str, envs: Any = ...) -> Tree:
         """The observations of all as NumPy has them, with masks where infos have these.
@@ -409,13 +405,6 @@ def _mode_of(env: VectorEnv, name: str) -> AutoresetMode:
             f"{name}: metadata['autoreset_mode'] is {env.metadata.get('autoreset_mode')!r}; "
             f"expected the one that it follows of {modes}"
         ) from None
-
-
-def _space_of(env: VectorEnv, kind: str, name: str) -> gymnasium.Space:
-    space = getattr(env, kind, None)
-    if isinstance(space, gymnasium.Space):
-        return space
-    raise UserError(f"{name} has {kind} {space!r:.60}; set it to a gymnasium.spaces.Space")
 
 
 def _array(given: Any) -> np.ndarray:

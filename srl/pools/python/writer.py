@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from srl.core.spaces import limits, narrow_dtype, outside
 from srl.core.types import Tree
-from srl.pools.python.simulator import InvalidOutput
+from srl.pools.python.simulator import InvalidOutput, as_numpy
 from srl.pools.timestep_arrays import empty_observation
 
 Writer = Callable[[Any, Tree, Any], None]
@@ -90,10 +90,7 @@ def _array_writer(space: gymnasium.Space, path: str) -> Writer:
     copied = _copied(space, dtype)
 
     def fitted(value: Any) -> np.ndarray:
-        try:
-            array = np.asarray(value)
-        except ValueError:  # its parts are of unequal lengths
-            array = np.asarray(None)
+        array = as_numpy(value)
         if array.shape != shape:
             raise _invalid(path, f"shape {array.shape}", f"shape {shape}")
         if array.dtype.kind not in ("iubf" if floats else "iub"):

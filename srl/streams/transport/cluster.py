@@ -42,11 +42,6 @@ class ClusterListener(PolledListener):
         """The number of refused messages and connections."""
         return self._refused + sum(way.refused for way in self._ways)
 
-    @property
-    def dropped(self) -> int:
-        """The number of messages for or from peers that had gone or been cut off."""
-        return self._dropped + sum(way.dropped for way in self._ways)
-
     def close(self) -> None:
         """Ends all connections."""
         if not self._epoll.closed:

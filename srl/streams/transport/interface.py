@@ -66,7 +66,8 @@ class Connection(ABC):
         """Sends a message; waits while the other end is too busy to take it.
 
         Within a process the body is passed by reference. To another host it is sent from where it
-        lies, so it must not be written until `held` counts it no more. Otherwise it is copied.
+        lies, so it must not be written until the other end has answered it, or a later message.
+        Otherwise it is copied.
 
         Raises:
             Disconnected: If the other end has gone, or refused this one.
@@ -122,15 +123,6 @@ class Connection(ABC):
         """
         return demand(self.wait(alive), kind)
 
-    @property
-    def held(self) -> int:
-        """The number of the last bodies that are still being sent from their own memory."""
-        return 0
-
-    def wait_held(self, most: int, timeout: float) -> bool:
-        """Waits until `held` is at most so many; False if it is more after `timeout` seconds."""
-        return self.held <= most
-
     @abstractmethod
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""
@@ -158,7 +150,7 @@ class Listener(ABC):
         """Answers as `identity`; takes bodies of up to `limit_bytes`."""
         self.identity = identity
         self.limit_bytes = limit_bytes
-        self._refused = self._dropped = 0
+        self._refused = 0
         self._refusing = threading.Lock()
         self._logged = 0.0  # when a refusal was last logged
         self._peers: dict[int, Peer] = {}
@@ -170,11 +162,6 @@ class Listener(ABC):
     def refused(self) -> int:
         """The number of refused messages and connections."""
         return self._refused
-
-    @property
-    def dropped(self) -> int:
-        """The number of messages for or from peers that had gone or been cut off."""
-        return self._dropped
 
     def receive(self, timeout: float | None) -> tuple[Peer, Message] | None:
         """The next message and its peer; None after `timeout` seconds, or when woken."""
@@ -189,7 +176,7 @@ class Listener(ABC):
                 return None
 
     def send(self, peer: Peer, message: Message) -> None:
-        """Sends without ever waiting; what is for a peer that has gone is dropped and counted.
+        """Sends without ever waiting; what is for a peer that has gone is dropped.
 
         A peer that has far too much unread is cut off. The body must not be written afterwards.
 
@@ -199,8 +186,6 @@ class Listener(ABC):
         check_size(message, self.limit_bytes)
         if self._peers.get(peer.identity.sender) is peer:
             self._transmit(peer, message)
-        else:
-            self._dropped += 1
 
     def refuse(self, peer: Peer | str, reason: object) -> None:
         """Counts and logs something of `peer` that is dropped; from any thread."""

@@ -235,7 +235,6 @@ class NetworkListener(PolledListener):
         if connection:
             connection.read_bytes += wire
         hung_up = peer is not None and self._peers.get(peer.identity.sender) is not peer
-        self._dropped += hung_up
         codec = None
         try:
             codec = peer.route.codec if peer else self._codec(header)
@@ -304,7 +303,6 @@ class NetworkListener(PolledListener):
         frames = frames_of(self.identity, message, self.limit_bytes, self._part)
         if not self._sent([peer.route.address, *peer.route.codec.close(frames)]):
             peer.route.codec.take_back()
-            self._dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
 
     def _hang_up(self, peer: Peer, reason: str) -> None:
@@ -321,7 +319,7 @@ class NetworkListener(PolledListener):
         except zmq.Again:
             return False
         except zmq.ZMQError:  # unreachable: its LEFT comes when all that it sent was read
-            self._dropped += 1
+            pass
         return True
 
     def _forget(self, peer: Peer) -> None:

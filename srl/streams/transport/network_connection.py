@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -14,7 +13,6 @@ from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import JOINED, LEFT, Identity, Message, Refused, encode
 from srl.streams.transport.sealing import TAG_BYTES, Invitation, Unsealed
 from srl.streams.transport.tcp import (
-    COPIED_BYTES,
     EARLY_BYTES,
     STRANGE,
     Security,
@@ -76,7 +74,6 @@ class NetworkConnection(Connection):
         self._poller.register(self._monitor, zmq.POLLIN)
         self._poller.register(self._socket, zmq.POLLIN)
         self._epoll = epoll_of(self._socket, self._monitor)
-        self._trackers: deque[zmq.MessageTracker] = deque()
         self._tcp: TcpConnection | None = None
         self._known = self._gone = False
         self._answered = not sealed
@@ -95,22 +92,17 @@ class NetworkConnection(Connection):
     def send(self, message: Message) -> None:
         """Sends; waits while the other end is too busy to take it."""
         frames = frames_of(self.identity, message, self.limit_bytes, self._part)
-        shared = len(frames[-1]) >= COPIED_BYTES and not self._codec.copies
         if not self._answered:
             self._keep_back(frames)
         frames = self._codec.close(frames)
         while not self._socket.closed and self._alive():
             try:
-                tracker = self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False, track=shared)
+                self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+                return
             except zmq.Again:
                 self._poller.modify(self._socket, zmq.POLLOUT)
                 self._poller.poll()
                 self._poller.modify(self._socket, zmq.POLLIN)
-                continue
-            if shared:
-                self._drop_trackers()
-                self._trackers.append(cast(zmq.MessageTracker, tracker))
-            return
         while self.receive(0):  # raises, with the other end's close reason if there is one
             pass
 
@@ -171,27 +163,6 @@ class NetworkConnection(Connection):
             self._poller.poll(_LOOK_MS)
             return True
         return bool(self._poller.poll(wait))
-
-    @property
-    def held(self) -> int:
-        """The number of the last bodies that are still to be read from their own memory."""
-        self._drop_trackers()
-        return len(self._trackers)
-
-    def _drop_trackers(self) -> None:
-        """Drops those of bodies that have been read."""
-        while self._trackers and self._trackers[0].done:
-            self._trackers.popleft()
-
-    def wait_held(self, most: int, timeout: float) -> bool:
-        """Waits until `held` is at most so many; False if it is more after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        while self.held > most:
-            try:
-                self._trackers[0].wait(max(0.0, deadline - time.monotonic()))
-            except zmq.NotDone:
-                return False
-        return True
 
     def fileno(self) -> int:
         """Readable when something may have come: then `receive(0)` until it gives None."""

@@ -39,8 +39,6 @@ def processor_has_aes() -> bool:
 class Unsealed:
     """Frames as they are: without encryption, or with ZeroMQ's own."""
 
-    copies = False
-    """True if closed frames are copies of the message."""
     broken = False
     """True if nothing more can be opened."""
 
@@ -70,8 +68,6 @@ class Unsealed:
 
 class Sealed(Unsealed):
     """Frames under a key for each direction."""
-
-    copies = True
 
     def __init__(self, limit_bytes: int, outward: bytes, inward: bytes) -> None:
         """Closes with the key `outward`, and opens with `inward`."""

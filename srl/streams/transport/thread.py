@@ -133,7 +133,6 @@ class ThreadListener(Listener):
 
     def _transmit(self, peer: Peer, message: Message) -> None:
         if not peer.route.put(_with_own_fds(message), wait=False):
-            self._dropped += 1
             self.cut_off(peer, "it does not read what it is sent")
 
     def _hang_up(self, peer: Peer, reason: str) -> None:

@@ -275,11 +275,9 @@ class UnixListener(PolledListener):
             except BlockingIOError:
                 self._epoll.modify(link.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
             except OSError:  # its LEFT comes when all that it sent was read
-                self._dropped += 1
                 return None
         link.backlog.append(packet.kept())
         if len(link.backlog) > _BACKLOG_MESSAGES:
-            self._dropped += len(link.backlog)
             self.cut_off(peer, "it does not read what it is sent")
         return None
 
@@ -292,7 +290,7 @@ class UnixListener(PolledListener):
                 link.backlog.appendleft(packet)
                 return
             except OSError:  # it has gone: the next read notices
-                self._dropped += 1
+                continue
         self._epoll.modify(link.socket.fileno(), select.EPOLLIN)
 
     def _hang_up(self, peer: Peer, reason: str) -> None:

@@ -23,7 +23,7 @@ from srl.record.run_record import read_config, srl_version
 from srl.run.display import Display
 from srl.run.folder import create_run
 from srl.run.status import read_address
-from srl.streams import Identity, Message, Refused, connect
+from srl.streams.transport import Identity, Message, Refused, connect
 from srl.streams.transport.keys import create_keys
 from srl.workers import message_schemas
 from srl.workers.control import LIMIT_BYTES, ControlMessage, pack

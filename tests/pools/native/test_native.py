@@ -318,7 +318,7 @@ def test_actions_and_ids_are_looked_at_before_they_become_32_bits_wide():
         ids = pool.recv().env_id
         with pytest.raises(UserError, match="4294967296 is not in Discrete"):
             pool.send(np.array([2**32, 1]), ids)
-        with pytest.raises(UserError, match="environment id 4294967298, expected 0 to 3"):
+        with pytest.raises(UserError, match="environment id 4294967298; expected 0 to 3"):
             pool.send(np.zeros(2, np.int32), np.array([2**32 + 2, 3]))
         with pytest.raises(UserError, match=r"expected \[n\] ints"):
             pool.send(np.zeros(2, np.int32), np.array([0.7, 1.2]))

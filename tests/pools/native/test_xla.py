@@ -81,49 +81,6 @@ def test_a_rollout_with_a_policy_is_one_program(pool):
     np.testing.assert_array_equal(rewards, expected)
 
 
-def trajectories(timesteps):
-    """Of each environment, its steps one after the other, whatever the order of the batches."""
-    by_env = {}
-    for timestep in timesteps:
-        for place, env_id in enumerate(np.asarray(timestep.env_id).tolist()):
-            row = (*timestep.observation[place].tolist(), int(timestep.episode_length[place]))
-            by_env.setdefault(env_id, []).append(row)
-    return by_env
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_asynchronous_pool_is_stepped_from_a_program(threads):
-    sizes = {"num_envs": 5, "batch_size": 2, "threads": threads}
-
-    def act(timestep):
-        return (timestep.episode_length % 3 > 0).astype(np.int32)
-
-    with make_pool(CARTPOLE, **sizes) as pool, make_pool(CARTPOLE, **sizes) as reference:
-        xla = pool.xla()
-
-        def step(state, _):
-            state, timestep = xla.recv(state)
-            return xla.send(state, act(timestep), timestep.env_id), timestep
-
-        @jax.jit
-        def rollout(state):
-            return jax.lax.scan(step, xla.async_reset(state, seed=2), length=200)
-
-        _, stacked = rollout(xla.init())
-        ours = [jax.tree.map(lambda array, t=t: np.asarray(array[t]), stacked) for t in range(200)]
-        theirs = []
-        reference.async_reset(seed=2)
-        for _ in range(200):
-            theirs.append(reference.recv())
-            reference.send(act(theirs[-1]), theirs[-1].env_id)
-    ours, theirs = trajectories(ours), trajectories(theirs)
-    assert set(ours) == set(theirs) == set(range(5))
-    for env_id, rows in ours.items():
-        common = min(len(rows), len(theirs[env_id]))
-        assert common > 1
-        assert rows[:common] == theirs[env_id][:common]
-
-
 def test_a_rollout_begins_from_init_as_often_as_wanted(pool):
     xla, actions, start = pool.xla(), draw(pool, 2000), pool.xla().init()
 
@@ -312,8 +269,6 @@ def test_what_the_pool_refuses_or_its_environments_raise_is_told(pool):
         (lambda x, s: x.step(s, jnp.zeros(4, bool)), "bool; expected int32"),
         (lambda x, s: x.reset(s, -1), "seed=-1; expected 0 to 4294967295"),
         (lambda x, s: x.reset(s, 0.5), "dtype float32; expected one integer"),
-        (lambda x, s: x.recv(s), "gives 4 of 4 environments at a time; call reset and step"),
-        (lambda x, s: x.async_reset(s), "call reset and step"),
         (
             lambda x, s: jax.vmap(lambda a: x.step(s, a))(jnp.zeros((2, 4), jnp.int32)),
             "vmap of a pool's call",
@@ -346,21 +301,9 @@ def test_gradients_stop_at_the_pool(pool):
     assert gradient == 20  # of the factor alone: 5 steps of 4 environments
 
 
-def test_an_asynchronous_pool_is_stepped_in_one_way():
+def test_an_asynchronous_pool_has_none():
     with make_pool(CARTPOLE, num_envs=4, batch_size=2) as pool:
-        xla = pool.xla()
-        with pytest.raises(UserError, match="call async_reset, send and recv"):
-            xla.step(xla.init(), np.zeros(4, np.int32))
-        for call in (pool.async_reset, pool.recv, lambda: pool.send([0], np.array([0]))):
-            with pytest.raises(UserError, match="is stepped by its xla"):
-                call()
-        with pytest.raises(WHILE_RUNNING, match="recv needs 2 environments in flight"):
-            jax.block_until_ready(xla.recv(xla.init()))
-        with pytest.raises(UserError, match=r"expected \[n\] ints"):
-            xla.send(xla.init(), np.zeros(1, np.int32), np.zeros(1))
-    with make_pool(CARTPOLE, num_envs=4, batch_size=2) as pool:
-        pool.async_reset(seed=0)
-        with pytest.raises(UserError, match="not by both; make another pool"):
+        with pytest.raises(UserError, match="a compiled program steps all"):
             pool.xla()
 
 

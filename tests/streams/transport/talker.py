@@ -2,7 +2,7 @@
 
 import sys
 
-from srl.streams import Identity, Message, connect
+from srl.streams.transport import Identity, Message, connect
 
 address, run = sys.argv[1], int(sys.argv[2])
 connection = connect(address, Identity(run, 1, 0), limit_bytes=1 << 20)

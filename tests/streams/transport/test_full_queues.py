@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 import pytest
 import zmq
 
-from srl.streams import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
+from srl.streams.transport import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import Refused, encode
 from srl.streams.transport.tcp import most_unread_bytes
@@ -21,7 +21,7 @@ RUN = KEYS.run
 MEGABYTES = 1e6
 FLOODING_PEER = f"""
 import os, signal, sys
-from srl.streams import Identity, Message, connect
+from srl.streams.transport import Identity, Message, connect
 from srl.streams.transport.keys import Keys
 sender, *words = sys.argv[2:]
 keys = Keys.from_text(words[0], "argv") if words else None
@@ -32,7 +32,7 @@ with connect(sys.argv[1], Identity({RUN}, int(sender), 0), limit_bytes={LIMIT}, 
 """
 PAUSED_LISTENER = f"""
 import sys, time
-from srl.streams import LEFT, Identity, listen
+from srl.streams.transport import LEFT, Identity, listen
 from srl.streams.transport.keys import Keys
 keys = Keys.from_text(sys.argv[1], "argv") if sys.argv[1:] else None
 with listen("network", Identity({RUN}, 0, 0), limit_bytes={LIMIT}, keys=keys) as listener:
@@ -49,7 +49,7 @@ with listen("network", Identity({RUN}, 0, 0), limit_bytes={LIMIT}, keys=keys) as
 """
 FLOODING_LISTENER = f"""
 import os, signal, sys
-from srl.streams import Identity, Message, listen
+from srl.streams.transport import Identity, Message, listen
 with listen("network", Identity({RUN}, 0, 0), limit_bytes={LIMIT}) as listener:
     print(listener.address, flush=True)
     peer, _ = listener.receive(None)
@@ -60,7 +60,7 @@ with listen("network", Identity({RUN}, 0, 0), limit_bytes={LIMIT}) as listener:
 """
 PAUSED_PEER = f"""
 import sys
-from srl.streams import Disconnected, Identity, Message, connect
+from srl.streams.transport import Disconnected, Identity, Message, connect
 ends = [
     connect(address, Identity({RUN}, 1, 0), limit_bytes={LIMIT}) for address in sys.argv[1:]
 ]
@@ -142,7 +142,7 @@ class MostMemory:
 ENDLESS_MESSAGE = f"""
 import os, sys
 import zmq
-from srl.streams import Identity, Message, connect
+from srl.streams.transport import Identity, Message, connect
 from srl.streams.transport.keys import Keys
 from srl.streams.transport.message import encode
 address, size, number, key = sys.argv[1:]

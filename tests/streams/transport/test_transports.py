@@ -1,7 +1,6 @@
 """What is particular to a transport: dead processes, descriptors, and whatever else may come in."""
 
 import contextlib
-import gc
 import os
 import select
 import signal
@@ -12,12 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import zmq
 
 from srl.core.errors import RunError
-from srl.streams import JOINED, LEFT, Identity, Message, Refused, connect, listen
+from srl.streams.transport import JOINED, LEFT, Identity, Message, Refused, connect, listen
 from srl.streams.transport.message import HEADER_BYTES, encode
 from srl.streams.transport.unix import INLINE_BYTES
 from srl.system.shared_memory import SharedMemory
@@ -102,7 +100,7 @@ def test_a_stopped_process_holds_nobody_up(listener):
 
 def test_a_peer_sees_at_once_that_its_listener_was_killed():
     code = (
-        "import sys; from srl.streams import *\n"
+        "import sys; from srl.streams.transport import *\n"
         f"opened = listen(sys.argv[1], Identity({RUN}, 0, 0), limit_bytes={LIMIT})\n"
         "print(opened.address, flush=True)\n"
         "while True: opened.receive(None)\n"
@@ -285,42 +283,6 @@ def test_a_stranger_to_zeromq_changes_nothing(network):
         assert [network.receive(SECONDS)[1].kind for _ in range(2)] == [JOINED, 16]
 
 
-def test_a_large_body_is_held_until_the_network_has_read_it(network):
-    with connect(network.address, ME, limit_bytes=LIMIT) as connection:
-        body = np.arange(LIMIT // 8)
-        for number in range(40):
-            if connection.held:
-                assert network.receive(SECONDS)
-            connection.send(Message(16, number, body=body))
-        deadline = time.monotonic() + SECONDS
-        while connection.held:
-            network.receive(0.01)
-            assert time.monotonic() < deadline
-
-
-def test_a_connection_forgets_the_bodies_that_were_read_though_it_is_not_asked_which(network):
-    with connect(network.address, ME, limit_bytes=LIMIT) as connection:
-        assert network.receive(SECONDS)[1].kind == JOINED
-        for number in range(200):
-            connection.send(Message(16, number, body=np.zeros(LIMIT, np.uint8)))
-            assert network.receive(SECONDS)[1].sequence == number
-        remembered = [kept for kept in gc.get_objects() if isinstance(kept, zmq.MessageTracker)]
-        assert len(remembered) < 50
-
-
-def test_a_body_may_be_written_anew_when_it_is_not_held(network):
-    sizes = [1, 1000, 1 << 16, (1 << 17) - 1, 1 << 17, LIMIT]
-    with connect(network.address, ME, limit_bytes=LIMIT) as connection:
-        for size in sizes:
-            body = np.ones(size, np.uint8)
-            connection.send(Message(16, body=body))
-            if not connection.held:
-                body[:] = 0
-        assert network.receive(SECONDS)[1].kind == JOINED
-        for size in sizes:
-            assert bytes(network.receive(SECONDS)[1].body) == b"\1" * size
-
-
 def test_a_listener_answers_only_for_its_own_run():
     """A connection refuses what comes from elsewhere, such as from a name that was taken anew."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
@@ -335,20 +297,3 @@ def test_a_listener_answers_only_for_its_own_run():
             assert select.select([connection.fileno()], [], [], SECONDS)[0]
             with pytest.raises(Refused, match="answers for run"):
                 connection.receive(SECONDS)
-
-
-def test_memory_is_free_again_once_the_network_has_read_it():
-    body, number = np.zeros(1 << 22, np.uint8), 30
-    with (
-        listen("network", Identity(RUN, 0, 0), limit_bytes=body.nbytes) as listener,
-        connect(listener.address, Identity(RUN, 1, 0), limit_bytes=body.nbytes) as connection,
-    ):
-        for _ in range(number):
-            connection.send(Message(16, body=body))
-        held = connection.held  # the listener takes in only so many that nobody has asked for
-        assert held > 0
-        assert not connection.wait_held(0, 0.05)
-        for _ in range(1 + number):  # after JOINED
-            assert listener.receive(SECONDS)
-        assert connection.wait_held(0, SECONDS)
-        assert connection.held == 0

@@ -120,8 +120,7 @@ class ProcessHandle:
                 within=self._of_pool,
                 stderr=stderr,
                 pass_fds=inherited,
-                ignores_interrupts=True,
-                ignores_termination=True,
+                ignores_signals=True,
             )
             undo.pop_all()
         self.progress_at = self.started_at = time.monotonic()

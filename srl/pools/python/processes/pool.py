@@ -30,11 +30,11 @@ from srl.pools.python.processes.protocol import (
 )
 from srl.pools.python.processes.setup import pack_setup
 from srl.pools.python.processes.shared_memory import shared_arrays
-from srl.pools.python.python_pool import PythonPool, copy_rows, slots_of
+from srl.pools.python.python_pool import PythonPool, copy_rows
 from srl.pools.python.simulator import Rendered
 from srl.pools.python.sources import SimulatorSource, check_alike, difference, source_name
 from srl.pools.python.stepper import Failure, empty_control
-from srl.pools.timestep_arrays import Row, Rows, empty_timestep
+from srl.pools.timestep_arrays import Row, Rows, empty_timestep, slots_of
 from srl.system.cores import current_core, own_core
 from srl.system.open_files import expect_room
 from srl.system.started import Offspring

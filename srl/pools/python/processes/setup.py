@@ -10,8 +10,7 @@ import cloudpickle
 import gymnasium
 
 from srl.core.errors import UserError
-from srl.pools.python.simulator import Simulator
-from srl.pools.python.sources import SimulatorSource, make_simulators, source_name
+from srl.pools.python.sources import SimulatorSource, source_name
 
 
 def pack_setup(
@@ -51,9 +50,3 @@ def unpack_setup(setup: bytes) -> tuple[SimulatorSource, dict[str, Any], int, in
         gymnasium.registry.setdefault(spec.id, spec)
     source, options, num_envs, action_repeat = arguments
     return source, options, num_envs, action_repeat
-
-
-def make_from_setup(setup: bytes, envs: range) -> tuple[list[Simulator], int]:
-    """Makes some of a pool's environments; also gives how often they repeat each action."""
-    source, options, num_envs, action_repeat = unpack_setup(setup)
-    return make_simulators(source, envs, options, num_envs), action_repeat

@@ -28,9 +28,10 @@ from srl.pools.python.processes.protocol import (
     CommandReader,
     send_message,
 )
-from srl.pools.python.processes.setup import make_from_setup
+from srl.pools.python.processes.setup import unpack_setup
 from srl.pools.python.processes.shared_memory import shared_arrays
 from srl.pools.python.simulator import Simulator, rendered
+from srl.pools.python.sources import make_simulators
 from srl.pools.python.stepper import Control, Failure, Stepper, Target, empty_control
 from srl.pools.timestep_arrays import empty_timestep, timestep_at
 from srl.system.cores import WaitingCore, own_core
@@ -75,8 +76,9 @@ def _serve(number: int, pool: socket.socket, completions: int) -> None:
     reader = CommandReader(pool)
     (setup, *rest) = reader.read(wait=True)
     try:
+        source, options, num_envs, action_repeat = unpack_setup(setup.payload)
         envs = range(setup.memory, setup.place)
-        simulators, action_repeat = make_from_setup(setup.payload, envs)
+        simulators = make_simulators(source, envs, options, num_envs)
     except (Exception, SystemExit) as error:
         by_user = isinstance(error, UserError | ImportError)
         text = str(error) if by_user else explained(error)
