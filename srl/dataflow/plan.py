@@ -9,14 +9,13 @@ nothing: experiment files do.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from srl.core.backends import backend_of
-from srl.core.errors import PlanError, expect, expect_number
+from srl.core.errors import PlanError, expect, expect_number, nearest
 from srl.core.settings import AtLeastOne, Count, NotNegative, Settings, expect_settings
 from srl.dataflow.nodes import ANSWERING, NODES, TABLE
 
@@ -264,5 +263,4 @@ def _nearest(node: str, nodes: tuple[str, ...]) -> str:
         return "the loop has no teacher: give --teacher RUN_DIR, or leave the node out of the plan"
     if node in NODES:
         return f"the loop never calls it, only {', '.join(nodes)}; leave it out of the plan"
-    near = difflib.get_close_matches(node, nodes, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"the loop's nodes are {', '.join(nodes)}"
+    return nearest(node, nodes)

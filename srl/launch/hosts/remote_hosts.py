@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
+from srl.core.optional_packages import installed_version
 from srl.launch.hosts.hosts import Found, Hosts, Process, Superseded, WorkerMessage
 from srl.launch.hosts.messages import (
     SCHEMAS,
@@ -23,7 +24,7 @@ from srl.launch.hosts.messages import (
 )
 from srl.launch.hosts.rooms import Room
 from srl.loop.learning.unroll_ledger import Ledger
-from srl.record.run_record import RunFolder, read_config, srl_version
+from srl.record.run_record import RunFolder, read_config
 from srl.run.status import note_begun, note_unrolls, read_address, read_unrolls, write_address
 from srl.streams import JOINED, LEFT, Identity, Message, Peer, Refused, listen
 from srl.streams.relay import parents
@@ -343,7 +344,7 @@ class RemoteHosts(Hosts):
 
     def _mismatch(self, values: dict[str, Any]) -> str:
         """Why a host cannot take part; empty if it can."""
-        name, version, ours = values.get("name"), values.get("version"), srl_version()
+        name, version, ours = values.get("name"), values.get("version"), installed_version()
         if version != ours:
             return f"{name} has srl {version}, the controller {ours}: install the same"
         if values.get("source") != self._source:

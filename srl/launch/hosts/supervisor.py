@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.errors import RunError, UserError
+from srl.core.optional_packages import installed_version
 from srl.dataflow.plan import Plan, num_groups
 from srl.launch.hosts.hosts import ThisHost, WorkerMessage, own_address
 from srl.launch.hosts.messages import (
@@ -35,7 +36,7 @@ from srl.launch.hosts.messages import (
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS
 from srl.launch.hosts.resources import binds, expect_open_files
 from srl.loop.wiring import server, streams_of
-from srl.record.run_record import find_run, read_config, srl_version
+from srl.record.run_record import find_run, read_config
 from srl.run.folder import recorded_experiment
 from srl.run.status import read_address, read_outcome
 from srl.streams import JOINED, LEFT, Connection, Disconnected, Identity, Message, connect, listen
@@ -103,7 +104,7 @@ class Supervisor:
             name,
             fragment,
             slots,
-            srl_version(),
+            installed_version(),
             config["sha256"] or "",
             self._relay.address if self._relay else "",
         )
