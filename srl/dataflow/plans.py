@@ -186,11 +186,6 @@ def usual(experiment: Experiment, cores: int | None, *, accelerated: bool) -> Pl
     With a staleness above 0 environments step while the learner learns: pools in C++ in threads,
     environments in Python with an id, which other processes can make, in processes. Of a class or
     function, worker processes step them for a thread, if there are any.
-
-    Args:
-        experiment: The experiment.
-        cores: As for `sized`.
-        accelerated: Whether JAX has an accelerator.
     """
     env, stale = experiment.env, experiment.max_staleness != 0
     backend = backend_of(env)

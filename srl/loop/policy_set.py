@@ -144,11 +144,7 @@ class PolicySet:
         return replace(made, teaching=Teaching(specs, teachers, key, trained))
 
     def with_opponents(self, experiment: Experiment, num_groups: int) -> PolicySet:
-        """Gives the same policies, with past versions of them as the experiment asks for.
-
-        Args:
-            experiment: The experiment.
-            num_groups: The number of groups that its environments are divided into.
+        """Gives the same policies, with past versions as the experiment asks for in its groups.
 
         Raises:
             UserError: If self-play is asked for and does not fit the environments.
@@ -243,9 +239,6 @@ class PolicySet:
     def chunk_of(self, length: int) -> int:
         """Steps between two memories that an unroll keeps; its whole length without memory.
 
-        Args:
-            length: Of the unroll.
-
         Raises:
             UserError: If the unroll cannot be divided so.
         """
@@ -333,10 +326,7 @@ class PolicySet:
         return self.with_advice(joined._replace(memory=following), advice, jnp.where)
 
     def teach(self, observation: Tree) -> Tree:
-        """Gives a teacher's advice for B slots.
-
-        Args:
-            observation: [B, ...]
+        """Gives a teacher's advice for the observations [B, ...] of B slots.
 
         Returns:
             Arrays [B, ...], from each policy's teacher those of its slots.
