@@ -19,7 +19,6 @@ from srl.launch.controller import Controller
 from srl.launch.hosts import remote_hosts
 from srl.launch.hosts.messages import SCHEMAS, HostCard, HostMessage, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
-from srl.launch.processes import _Screen
 from srl.record.run_record import read_config
 from srl.run.display import Display
 from srl.run.folder import create_run
@@ -70,7 +69,7 @@ class Run:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(remote_hosts, "SILENT_SECONDS", 1e6)
         self.hosts = RemoteHosts(self.run, lease_seconds=0.5)
-        self.screen = _Screen(Display(resolved.experiment, Console(file=io.StringIO())))
+        self.screen = Display(resolved.experiment, Console(file=io.StringIO()))
         self.said, self.report = queue.SimpleQueue(), self.screen.report
         self.stopping, self.tokens = threading.Event(), itertools.count()
         controller = Controller(
