@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import deque
 from contextlib import closing, suppress
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
@@ -44,7 +45,7 @@ class HostsInMemory:
         peer = Peer(Identity(0, number, 0), None, shares_memory=False)
         version, relay = installed_version(), f"host{number}:1"
         card = HostCard(f"host{number}", fragment, slots, version, "", relay)
-        self.arrived.append((peer, pack(HostMessage.HOST, card.values())))
+        self.arrived.append((peer, pack(HostMessage.HOST, asdict(card))))
 
     def receive(self, timeout):
         if self.arrived:

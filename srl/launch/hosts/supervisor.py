@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,7 @@ class Supervisor:
 
     def _introduce(self) -> None:
         """Sends the state of this host to a controller that may have just begun."""
-        self._send(HostMessage.HOST, replace(self._card, workers=self._present()).values())
+        self._send(HostMessage.HOST, asdict(replace(self._card, workers=self._present())))
         for key, worker in self._workers.items():
             if worker.connected:
                 self._pass_on(*key, Message(JOINED))
@@ -371,7 +371,7 @@ class Supervisor:
     def _leave(self) -> None:
         """Reports to the controller what ends here: it need not wait for this host's return."""
         card = replace(self._card, slots=0, workers=self._present())
-        self._send(HostMessage.HOST, card.values())
+        self._send(HostMessage.HOST, asdict(card))
         for worker in self._workers.values():
             worker.process.kill()
         for key in list(self._workers):

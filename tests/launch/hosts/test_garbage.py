@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +41,7 @@ REPORT = {
     "time/a/b": 1,
 }
 TRUE = {
-    HostMessage.HOST: HostCard("mad", "nothing", 1, installed_version(), "").values(),
+    HostMessage.HOST: asdict(HostCard("mad", "nothing", 1, installed_version(), "")),
     HostMessage.ENDED: ENDED,
     HostMessage.BEAT: {"states": {"1": "running"}, "accounts": [[1, 0, 0, [1, 1, 0, 0, 0]]]},
     ControlMessage.HELLO: {"addresses": {}, "specs": None},
