@@ -191,20 +191,14 @@ def num_groups(plan: Plan, experiment: Experiment) -> int:
     return count
 
 
-def shortage(plan: Plan, cores: float, gpus: float | None = None) -> str:
-    """Gives what a plan asks for beyond what there is; nothing where that is enough.
-
-    Args:
-        plan: Whose fragments name what each replica gets.
-        cores: There are.
-        gpus: There are; None where that is not known.
-    """
+def shortage(plan: Plan, cores: float, gpus: float) -> str:
+    """Gives what a plan asks for beyond the cores and GPUs that there are; nothing if they do."""
     fragments = plan.fragments.values()
     asked = {
         "cores": sum(fragment.replicas * fragment.cores for fragment in fragments),
         "GPUs": sum(fragment.replicas * fragment.gpus for fragment in fragments),
     }
-    there = {"cores": cores, "GPUs": asked["GPUs"] if gpus is None else gpus}
+    there = {"cores": cores, "GPUs": gpus}
     return "; ".join(
         f"the plan {plan.name!r} asks for {asked[kind]:g} {kind}, and there are {there[kind]:g}"
         for kind in asked

@@ -53,24 +53,10 @@ def train_in_processes(
     quiet: bool = False,
     on_failure: OnFailure = report_failure,
 ) -> int:
-    """Runs an experiment's workers in its folder, or goes on with it.
+    """Runs an experiment's workers in its folder, or goes on with it; see `srl.launch.local.train`.
 
-    Args:
-        experiment: As the folder has it: workers load it from there.
-        folder: The run's.
-        resume: Whether to go on from the newest checkpoint.
-        role: module:function that workers run in place of what their nodes ask for.
-        transport: Of the streams between workers: shared memory on a host, or as between hosts.
-        hosts: Where the workers run; on this machine by default.
-        quiet: Whether to show nothing.
-        on_failure: Reports the error that training ends with; it may raise another.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
-
-    Raises:
-        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless
-            it was shown.
+    Workers load the experiment from the folder. They run on `hosts`, by default on this machine.
+    For `role` and `transport` see `Controller`.
     """
     lead = _Lead(experiment, folder, resume, hosts, quiet)
     with lead.recording() as end, logging_to(folder, WORKER), lead.stop:

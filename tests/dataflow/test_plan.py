@@ -347,7 +347,6 @@ def test_resources_beyond_the_machine_are_told():
         },
     )
     assert shortage(plan, 7, 2) == ""
-    assert shortage(plan, 7) == ""
     assert shortage(plan, 4, 2) == "the plan 'mine' asks for 7 cores, and there are 4"
     assert "asks for 1.5 GPUs, and there are 1" in shortage(plan, 8, 1)
 
