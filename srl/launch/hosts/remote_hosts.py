@@ -68,11 +68,6 @@ class Host:
         """The part of its slots that have a process."""
         return len(self.processes) / self.card.slots
 
-    @property
-    def free_slot(self) -> int:
-        """The first slot without a process; there has to be one."""
-        return next(k for k in range(self.card.slots) if k not in self.processes)
-
 
 class RemoteProcess:
     """A worker's process on another host: what is known of it."""
@@ -178,7 +173,7 @@ class RemoteHosts(Hosts):
         host = self._rooms[spec.fragment].emptiest()
         if host is None:
             return None
-        slot = host.free_slot
+        slot = next(k for k in range(host.card.slots) if k not in host.processes)
         process = RemoteProcess(self, host, (spec.number, spec.incarnation))
         host.processes[slot] = self._newest[spec.number] = process
         self._rooms[spec.fragment].note(host)

@@ -164,10 +164,10 @@ class AsynchronousGroup:
             The number of unrolls that have ended.
         """
         before = time.perf_counter()
-        idle_ones = [self._members[env].unrolls for env in self._idle]
-        longest = _WAIT_SECONDS if all(each.asked for each in idle_ones) else _SEND_SECONDS
-        waiting = [each.fileno() for each in idle_ones]
-        ready = self._pool.ready(0.0 if self._ready else longest, waiting)
+        sources = [self._members[env].unrolls.source for env in self._idle]
+        longest = _WAIT_SECONDS if all(source.asked for source in sources) else _SEND_SECONDS
+        tickets = [source.fileno() for source in sources]
+        ready = self._pool.ready(0.0 if self._ready else longest, tickets)
         spent = time.perf_counter() - before
         idle = spent * len(self._idle) / len(self._members)
         self._seconds["send wait"] += idle
