@@ -198,6 +198,6 @@ class _TerminalShow:
             self.watch.updated()
         self.display.tick(trainer.learner.progress, now)
 
-    def report(self, trainer: Training, report: dict[str, Any]) -> None:
+    def report(self, report: dict[str, Any]) -> None:
         self.display.report(report)
         logger.info("update %d: %s", report["updates"], self.display.summary(report))

@@ -211,11 +211,9 @@ class PolicySet:
         return {name: self.instances[name].policy(state) for name, state in states.items()}
 
     def acting(self, policies: Mapping[str, Policy], past: Any = None) -> Mapping[str, Any]:
-        """Gives all that `act` takes: the policies, and the past versions where these play.
+        """Gives all that `act` takes: the present policies, and past ones where these play.
 
-        Args:
-            policies: The present policies.
-            past: The past versions that play; by default the present policies in their place.
+        By default the present policies are in the place of past ones.
         """
         if self.opponents is None:
             return policies

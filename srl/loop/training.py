@@ -190,10 +190,5 @@ class Training:
 
 
 def local_training(experiment: Experiment, replica: int = 0) -> Training:
-    """The plain loop: one thread steps, acts, collects and learns.
-
-    Args:
-        experiment: What is trained.
-        replica: Of several that add up their gradients, which this is.
-    """
+    """The plain loop, or a replica of it: one thread steps, acts, collects and learns."""
     return Training(experiment, LocalEnvironments(experiment, replica))
