@@ -20,12 +20,7 @@ from srl.launch.submit import comes_back, refuse_running
 from srl.policies.agent import Agent, load
 from srl.pools.python.sources import made_already
 from srl.record.run_record import RunFolder, find_run, read_config
-from srl.run.folder import (
-    continue_run,
-    expect_own,
-    open_run,
-    recorded_fixed,
-)
+from srl.run.folder import continue_run, expect_own, open_run, recorded_fixed
 from srl.run.hooks import Event
 from srl.run.metrics import FILE, is_evaluation, read_metrics
 from srl.run.resume import choose_start, made_ready
@@ -77,7 +72,11 @@ def train(
             checkpoint from which `Run(run_dir).resume()` goes on.
     """
     folder = find_run(run_dir) if resume and run_dir is not None else None
-    fixed = {} if folder is None else _recorded_fixed(folder, trust)
+    fixed = {}
+    if folder is not None:
+        config = read_config(folder)
+        expect_own(folder, config, trust)
+        fixed = recorded_fixed(folder, config)
     resolved = _resolved(experiment, plan, overrides, fixed)
     hooks = dict(on_report=on_report, on_checkpoint=on_checkpoint, on_evaluation=on_evaluation)
     given = {name: hook for name, hook in hooks.items() if hook is not None}
@@ -94,13 +93,6 @@ def train(
     choose_start(folder, say, partial_replay=partial_replay)
     resolved = settled(folder, continue_run(folder, resolved), say)
     return _train(folder, resolved, resume=True, quiet=quiet)
-
-
-def _recorded_fixed(folder: RunFolder, trust: bool) -> dict[str, Any]:
-    """Gives the fixed policies of a run that goes on."""
-    config = read_config(folder)
-    expect_own(folder, config, trust)
-    return recorded_fixed(folder, config)
 
 
 class Run:

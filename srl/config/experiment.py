@@ -351,7 +351,6 @@ def resolved_value(experiment: Experiment, fixed: Mapping[str, Any] = _NONE) -> 
     Raises:
         UserError: If a value is not what is expected.
     """
-    expect_declared("experiment", experiment)
     experiment = _settled(experiment, fixed)
     folders = import_folders(experiment)
     directory = folders.pop() if len(folders) == 1 else Path.cwd()

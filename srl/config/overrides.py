@@ -74,6 +74,18 @@ def override(
     value, arguments = _choose_algorithm(value, arguments)
     value, arguments = _choose_environment(value, arguments)
     value, arguments = _choose_evaluation_options(value, arguments)
+    given = _read(value, arguments, flags)
+    if ("env_steps",) in given and ("updates",) in given:
+        raise UserError("--env-steps and --updates were both given; give the one that ends the run")
+    if ("env_steps",) in given and value.updates is not None:
+        given[("updates",)] = None
+    return _replaced(value, given)
+
+
+def _read(
+    value: Experiment, arguments: Sequence[str], flags: Sequence[str] = ()
+) -> dict[Path, Any]:
+    """The values that arguments set, by the fields' paths; see `override`."""
     known = {option.flag: option for option in _options(value)}
     off = {option.off: option for option in known.values() if option.off}
     given: dict[Path, Any] = {}
@@ -97,11 +109,7 @@ def override(
         if has_value:
             rest.insert(0, text)
         given[known[flag].path] = _take(known[flag], rest, after_equals=bool(has_value))
-    if ("env_steps",) in given and ("updates",) in given:
-        raise UserError("--env-steps and --updates were both given; give the one that ends the run")
-    if ("env_steps",) in given and value.updates is not None:
-        given[("updates",)] = None
-    return _replaced(value, given)
+    return given
 
 
 def _take(option: Option, rest: list[str], *, after_equals: bool) -> Any:
@@ -212,11 +220,14 @@ def without(arguments: Sequence[str], *options: str) -> list[str]:
 
 def _choose_plan(value: Experiment, arguments: Sequence[str], *, here: bool) -> Chosen:
     """Makes the plan, `--plan NAME` or the experiment's, a value whose options may be given."""
-    split(arguments, lambda flag: flag == "--env")  # which must have a value
     given, others = split(arguments, lambda flag: flag == "--plan")
     name = given[-1][1] if given else value.plan
     decided = resolve(name, _divided(value, arguments), here=here)
     return dataclasses.replace(value, plan=decided), others
+
+
+_DIVIDING = {"--env", "--num-envs", "--groups", "--max-staleness", "--workers", "--self-play.past"}
+"""The options on which the usual plan of an experiment depends."""
 
 
 def _divided(value: Experiment, arguments: Sequence[str]) -> Experiment:
@@ -224,23 +235,11 @@ def _divided(value: Experiment, arguments: Sequence[str]) -> Experiment:
 
     What is wrong with their values is reported later, as of all options.
     """
-    words = [word for argument in arguments for word in argument.split("=", 1)]
-    last = {flag.replace("_", "-"): text for flag, text in itertools.pairwise(words)}
-    counts = {"num_envs": last.get("--num-envs", ""), "groups": last.get("--groups", "")}
-    counts["max_staleness"] = last.get("--max-staleness", "")
-    counts["workers"] = last.get("--workers", "")
-    changes: dict[str, Any] = {n: int(text) for n, text in counts.items() if text.isdecimal()}
-    if counts["max_staleness"].lower() == "none":
-        changes["max_staleness"] = None
-    if "--env" in last:
-        changes["env"] = last["--env"]
-    playing = value.self_play
-    if playing is not None and "--self-play.past" in last:
-        with suppress(ValueError):
-            changes["self_play"] = dataclasses.replace(
-                playing, past=float(last["--self-play.past"])
-            )
-    return dataclasses.replace(value, **changes)
+    with suppress(UserError):
+        given, _ = split(arguments, _DIVIDING.__contains__)
+        value, rest = _choose_environment(value, [f"{flag}={text}" for flag, text in given])
+        value = _replaced(value, _read(value, rest))
+    return value
 
 
 def _choose_algorithm(value: Experiment, arguments: Sequence[str]) -> Chosen:

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from srl.algorithms import Algorithm
 from srl.algorithms.imitation import Imitating, no_teacher
 from srl.config.fixed import Fixed
 from srl.core.errors import PlanError, UserError, expect
 
+if TYPE_CHECKING:
+    from srl.config.experiment import Experiment
+
 TEACHER, INIT_FROM = "teacher:", "init_from"
 """The names of a teacher, with a number, and of first parameters."""
-E = TypeVar("E")  # an Experiment, which imports this
 
 
 def as_fixed(given: Any) -> Any:
@@ -89,18 +91,17 @@ def expect_teacher(teacher: Any, key: str, algorithm: Algorithm, *, asked: bool)
         )
 
 
-def with_sources(experiment: E, sources: Mapping[str, Fixed]) -> E:
+def with_sources(experiment: Experiment, sources: Mapping[str, Fixed]) -> Experiment:
     """Gives the same experiment with other values of all its `sources`."""
-    given: Any = experiment
     return replace(
-        given,
-        policies={name: sources.get(name, p) for name, p in given.policies.items()},
+        experiment,
+        policies={name: sources.get(name, p) for name, p in experiment.policies.items()},
         teacher=tuple(own for name, own in sources.items() if name.startswith(TEACHER)),
         init_from=sources.get(INIT_FROM),
     )
 
 
-def pinned(experiment: E, recorded: Mapping[str, Any]) -> E:
+def pinned(experiment: Experiment, recorded: Mapping[str, Any]) -> Experiment:
     """Gives the same experiment with all its `sources` as `Fixed.pinned` gives them.
 
     Args:
@@ -110,8 +111,7 @@ def pinned(experiment: E, recorded: Mapping[str, Any]) -> E:
     Raises:
         UserError: As `Fixed.pinned`.
     """
-    given: Any = experiment
-    sources = given.sources
+    sources = experiment.sources
     for name, source in sources.items():
         known = recorded.get(name)
         # Acting needs no teacher, so that a run without its copy is opened all the same.

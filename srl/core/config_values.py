@@ -14,11 +14,12 @@ from dataclasses import fields, is_dataclass
 from enum import Enum, EnumMeta
 from functools import reduce
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 
 from srl.core.errors import UserError
+from srl.core.settings import setting_types
 
 FILE_MODULE = "srl_experiment_"
 """The prefix of the modules of experiment files, which have no place on the search path."""
@@ -140,10 +141,7 @@ def _dataclass_from(values: dict[str, Any], import_module: Import) -> Any:
     module = values["type"].partition(":")[0]
     if not (isinstance(kind, type) and is_dataclass(kind) and module in (kind.__module__, _FILE)):
         raise UserError(f"{values['type']} is no class of settings (a dataclass)")
-    try:
-        annotations = get_type_hints(kind)
-    except NameError:  # of an import for type checkers alone
-        annotations = {}
+    annotations = setting_types(kind)
     settable = {field.name for field in fields(kind) if field.init}
     given = {name: item for name, item in values.items() if name in settable}
     unknown = values.keys() - {field.name for field in fields(kind)} - {"type"}

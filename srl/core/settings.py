@@ -112,15 +112,10 @@ def expect_settings(name: str, settings: Any) -> None:
     kind = type(settings)
     for item in fields(settings):
         value, found = getattr(settings, item.name), annotations_of(kind).get(item.name)
-        if found and not _is(value, item.default):
+        if found and not _among(value, (item.default,)):
             path = f"{name}.{item.name}".lstrip(".")
             hint = next((hint for hint in found if isinstance(value, _nested(hint))), found[0])
             _expect_value(path, value, hint, ranges(kind).get(item.name))
-
-
-def _is(value: Any, default: Any) -> bool:
-    """Tells if a value is a default, or equal to it, as one that a run's folder had recorded."""
-    return value is default or _among(value, (default,))
 
 
 def _among(value: Any, known: tuple[Any, ...]) -> bool:

@@ -58,10 +58,6 @@ def call_stream(answering: str) -> str:
 def cut(graph: Graph, plan: Plan) -> tuple[Stream, ...]:
     """Gives the streams that a plan needs: those of exactly the edges that it cuts.
 
-    Args:
-        graph: Of the loop.
-        plan: Which of its nodes run together.
-
     Raises:
         PlanError: If the plan cannot work for this loop.
     """

@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from srl.core.types import Decision, Timestep, Unroll
 from srl.dataflow.nodes import GIVEN_BY, EdgeKind, Every
-
-_DTYPE_BYTES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
-    "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,7 @@ class Field:
     @property
     def nbytes(self) -> int:
         """Size in bytes; 0 where it is not known."""
-        return _DTYPE_BYTES[self.dtype] * math.prod(self.shape) if self.dtype else 0
-
-    def __str__(self) -> str:
-        size = ", ".join(map(str, self.shape))
-        return f"{self.name} {self.dtype}[{size}]" if self.dtype else self.name
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape) if self.dtype else 0
 
 
 @dataclass(frozen=True)
@@ -58,11 +51,6 @@ class Edge:
     def nbytes(self) -> int:
         """Bytes each time, for all environments of the run."""
         return sum(field.nbytes for field in self.fields)
-
-    def __str__(self) -> str:
-        what = ", ".join(map(str, self.fields)) or "nothing"
-        how = f"{self.kind} of {self.name}, each {self.every}, {self.times} a pass"
-        return f"{self.source} -> {self.target} ({how}): {what}"
 
 
 class Unrolled(NamedTuple):
@@ -117,10 +105,6 @@ class Graph:
         """Bytes along an edge for one step of one environment; 0 where shapes are not known."""
         steps = self.num_envs * self.steps
         return edge.nbytes * edge.times / steps if steps else 0.0
-
-    def __str__(self) -> str:
-        calls = ", ".join(f"{node} ({times} a pass)" for node, times in self.calls)
-        return "\n".join([f"nodes: {calls}", *map(str, self.edges)])
 
 
 def _fields_of(value: str, fields: Iterable[Field]) -> tuple[Field, ...]:

@@ -44,18 +44,9 @@ class Loop(ABC):
                 add up. All steps of a loop repeat alike, as environments do it where they are.
         """
 
+    @abstractmethod
     def teach(self, timestep: Timestep) -> Any:
         """The node `teach`: the advice of a teacher, which does not learn, for every slot."""
-        return self.answer("teach", timestep=timestep)
-
-    @abstractmethod
-    def answer(self, node: str, **values: Any) -> Any:
-        """Calls a node that answers for a timestep of which `act` decides: once in a step.
-
-        Args:
-            node: Such as teach.
-            **values: The values that it takes, by their names in `nodes.TABLE`.
-        """
 
     @abstractmethod
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:

@@ -9,14 +9,13 @@ nothing: experiment files do.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from srl.core.backends import backend_of
-from srl.core.errors import PlanError, expect, expect_number
+from srl.core.errors import PlanError, expect, expect_number, nearest
 from srl.core.settings import AtLeastOne, Count, NotNegative, Settings, expect_settings
 from srl.dataflow.nodes import ANSWERING, NODES, TABLE
 
@@ -192,20 +191,14 @@ def num_groups(plan: Plan, experiment: Experiment) -> int:
     return count
 
 
-def shortage(plan: Plan, cores: float, gpus: float | None = None) -> str:
-    """Gives what a plan asks for beyond what there is; nothing where that is enough.
-
-    Args:
-        plan: Whose fragments name what each replica gets.
-        cores: There are.
-        gpus: There are; None where that is not known.
-    """
+def shortage(plan: Plan, cores: float, gpus: float) -> str:
+    """Gives what a plan asks for beyond the cores and GPUs that there are; nothing if they do."""
     fragments = plan.fragments.values()
     asked = {
         "cores": sum(fragment.replicas * fragment.cores for fragment in fragments),
         "GPUs": sum(fragment.replicas * fragment.gpus for fragment in fragments),
     }
-    there = {"cores": cores, "GPUs": asked["GPUs"] if gpus is None else gpus}
+    there = {"cores": cores, "GPUs": gpus}
     return "; ".join(
         f"the plan {plan.name!r} asks for {asked[kind]:g} {kind}, and there are {there[kind]:g}"
         for kind in asked
@@ -264,5 +257,4 @@ def _nearest(node: str, nodes: tuple[str, ...]) -> str:
         return "the loop has no teacher: give --teacher RUN_DIR, or leave the node out of the plan"
     if node in NODES:
         return f"the loop never calls it, only {', '.join(nodes)}; leave it out of the plan"
-    near = difflib.get_close_matches(node, nodes, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"the loop's nodes are {', '.join(nodes)}"
+    return nearest(node, nodes)

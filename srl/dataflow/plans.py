@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from srl.core.backends import backend_of
-from srl.core.errors import PlanError
+from srl.core.errors import PlanError, nearest
 from srl.dataflow.nodes import NODES, TABLE
 from srl.dataflow.plan import Fragment, Plan, num_groups
 from srl.system.background.cpu_limit import whole_cores_granted
@@ -103,9 +102,7 @@ def named(name: str) -> Plan:
         PlanError: Naming the nearest, if there is none.
     """
     if name not in PLANS:
-        near = difflib.get_close_matches(name, PLANS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PLANS)} and auto"
-        raise PlanError(f"there is no plan {name!r}; {hint}")
+        raise PlanError(f"there is no plan {name!r}; {nearest(name, (*PLANS, 'auto'))}")
     return PLANS[name]()
 
 
@@ -189,11 +186,6 @@ def usual(experiment: Experiment, cores: int | None, *, accelerated: bool) -> Pl
     With a staleness above 0 environments step while the learner learns: pools in C++ in threads,
     environments in Python with an id, which other processes can make, in processes. Of a class or
     function, worker processes step them for a thread, if there are any.
-
-    Args:
-        experiment: The experiment.
-        cores: As for `sized`.
-        accelerated: Whether JAX has an accelerator.
     """
     env, stale = experiment.env, experiment.max_staleness != 0
     backend = backend_of(env)

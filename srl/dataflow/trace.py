@@ -227,15 +227,14 @@ class _Tracer(Loop):
             self.calls["step"] += self._steps * (repeat - 1)
         return self._given("timestep")
 
-    def answer(self, node: str, **values: Any) -> Any:
-        self._within_unroll(node)
-        if any(call.startswith(f"{node}(") for call in self._script):
-            raise PlanError(f"the loop calls run.{node}(...) twice in a step; call it once")
-        self._call(node, **values)
-        (name,) = TABLE[node].gives
-        given = self._given(name)
-        self._made_for[given] = values["timestep"]
-        return given
+    def teach(self, timestep: Any) -> Any:
+        self._within_unroll("teach")
+        if any(call.startswith("teach(") for call in self._script):
+            raise PlanError("the loop calls run.teach(...) twice in a step; call it once")
+        self._call("teach", timestep=timestep)
+        advice = self._given("advice")
+        self._made_for[advice] = timestep
+        return advice
 
     def collect(self, timestep: Any, decision: Any, advice: Any = None) -> Any:
         self._within_unroll("collect")

@@ -181,7 +181,7 @@ class _TerminalShow:
         self.watch: Watchdog | None = None
 
     def start(self, trainer: Training) -> None:
-        self.display.start(trainer.learner.progress, trainer.learner)
+        self.display.start(trainer.learner)
 
     def stage(self, stage: Stage) -> None:
         if self.watch:
@@ -198,7 +198,6 @@ class _TerminalShow:
             self.watch.updated()
         self.display.tick(trainer.learner.progress, now)
 
-    def report(self, trainer: Training, report: dict[str, Any]) -> None:
-        counts = trainer.learner.progress
-        self.display.report(counts, report)
-        logger.info("update %d: %s", counts.updates, self.display.summary(report))
+    def report(self, report: dict[str, Any]) -> None:
+        self.display.report(report)
+        logger.info("update %d: %s", report["updates"], self.display.summary(report))

@@ -6,8 +6,6 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from srl.config.experiment import Experiment
 from srl.core.errors import UserError
@@ -19,7 +17,7 @@ from srl.launch.hosts.hosts import Hosts, Superseded
 from srl.launch.hosts.resources import expect_open_files
 from srl.record.checkpoint import Checkpoints
 from srl.record.run_record import RunFolder
-from srl.run.display import Counts, Display
+from srl.run.display import Display
 from srl.run.hooks import Hooks
 from srl.run.terminal import (
     DONE,
@@ -55,48 +53,34 @@ def train_in_processes(
     quiet: bool = False,
     on_failure: OnFailure = report_failure,
 ) -> int:
-    """Runs an experiment's workers in its folder, or goes on with it.
+    """Runs an experiment's workers in its folder, or goes on with it; see `srl.launch.local.train`.
 
-    Args:
-        experiment: As the folder has it: workers load it from there.
-        folder: The run's.
-        resume: Whether to go on from the newest checkpoint.
-        role: module:function that workers run in place of what their nodes ask for.
-        transport: Of the streams between workers: shared memory on a host, or as between hosts.
-        hosts: Where the workers run; on this machine by default.
-        quiet: Whether to show nothing.
-        on_failure: Reports the error that training ends with; it may raise another.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 130 interrupted after a checkpoint.
-
-    Raises:
-        UserError: When the experiment cannot run as it is; a new run then leaves no folder, unless
-            it was shown.
+    Workers load the experiment from the folder. They run on `hosts`, by default on this machine.
+    For `role` and `transport` see `Controller`.
     """
     lead = _Lead(experiment, folder, resume, hosts, quiet)
     with lead.recording() as end, logging_to(folder, WORKER), lead.stop:
         if resume and (done := finished(experiment, Checkpoints(folder.checkpoints))):
-            lead.screen.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
+            lead.display.say(f"{folder.path} is finished: {done}; extend it with --env-steps N")
             return end(DONE)
         lead.show_beginning()
         controller = lead.controller(role, transport)
         try:
             lead.to_the_end(controller)
         except UserError:
-            if not resume and not lead.screen.display.folder_shown and hosts is None:
+            if not resume and not lead.display.folder_shown and hosts is None:
                 folder.discard()
             raise
         except Superseded as reason:  # the run has not failed
             logger.info("%s", reason)
-            lead.screen.say(str(reason))
+            lead.display.say(str(reason))
             return FAILED
         except Exception as error:
             end(FAILED, error)
             on_failure(error, folder, WORKER, "the run")
             return FAILED
         code, text, reason = lead.ending(controller)
-        lead.screen.say(text)
+        lead.display.say(text)
         return end(code, reason)
 
 
@@ -116,8 +100,8 @@ class _Lead:
         # An engine that takes a host away sends SIGTERM: then the next controller goes on.
         self.stop = Stop(*((signal.SIGINT, signal.SIGUSR1) if hosts else ()), quiet=quiet)
         self._limit = TimeLimit(experiment.minutes)
-        display = Display(experiment, stopping=lambda: self.stop.requested, quiet=quiet)
-        self.screen = _Screen(display)
+        self.display = Display(experiment, stopping=lambda: self.stop.requested, quiet=quiet)
+        self._next_look = 0.0
         self._hooks = Hooks(experiment, folder.path)
 
     def recording(self) -> contextlib.AbstractContextManager[End]:
@@ -128,17 +112,17 @@ class _Lead:
 
     def show_beginning(self) -> None:
         """Shows the run, and what this machine lacks for it."""
-        self.screen.display.header(self._folder)
+        self.display.header(self._folder)
         if self._here:
             cores, gpus = cores_granted(), len(machine_gpus())
             if lacking := shortage(self._experiment.settled_plan, cores, gpus):
-                self.screen.say(f"{lacking}: workers share what there is")
+                self.display.say(f"{lacking}: workers share what there is")
 
     def controller(self, role: str, transport: Transport) -> Controller:
         return Controller(
             self._experiment.settled_plan,
             self._folder,
-            self.screen,
+            self.display,
             heartbeat_seconds=self._experiment.heartbeat_seconds,
             resume=self._resume,
             role=role,
@@ -154,12 +138,12 @@ class _Lead:
         Unless all workers are here, each host looks at its own limits, and one of them evaluates.
         """
         experiment, plan = self._experiment, self._experiment.settled_plan
-        with contextlib.closing(controller), contextlib.closing(self.screen.display):
+        with contextlib.closing(controller), contextlib.closing(self.display):
             if self._here:
                 expect_open_files(plan, num_groups(plan, experiment))
             try:
                 with processes_beside(
-                    experiment, self._folder.path, self.screen.say, evaluates=self._here
+                    experiment, self._folder.path, self.display.say, evaluates=self._here
                 ):
                     controller.run(
                         lambda: self._asked_to_stop(controller),
@@ -167,12 +151,15 @@ class _Lead:
                     )
             finally:
                 for line in controller.account():
-                    self.screen.say(line)
+                    self.display.say(line)
         if self._hooks.failure is not None:
             raise self._hooks.failure
 
     def _asked_to_stop(self, controller: Controller) -> bool:
-        self.screen.look(controller)
+        now = time.monotonic()
+        if not self.display.started and now >= self._next_look:  # there may be thousands to look at
+            self._next_look = now + _LOOK_SECONDS
+            show_stage(self.display, controller)
         return self.stop.requested or (self._limit.passed and controller.trained)
 
     def ending(self, controller: Controller) -> tuple[int, str, str]:
@@ -187,28 +174,7 @@ class _Lead:
         )
 
 
-class _Screen:
-    """Shows what workers report; the bar from the first report on."""
-
-    def __init__(self, display: Display) -> None:
-        self.display = display
-        self._counts: Counts | None = None
-        self._next_look = 0.0
-
-    def look(self, controller: Controller) -> None:
-        """Shows in which stage the workers are, until there is a report."""
-        now = time.monotonic()
-        if self._counts is None and now >= self._next_look:  # there may be thousands to look at
-            self._next_look = now + _LOOK_SECONDS
-            stage, details, self.display.updates = controller.stage()
-            self.display.stage(stage, details)
-
-    def say(self, text: str) -> None:
-        self.display.say(text)
-
-    def report(self, metrics: Mapping[str, Any]) -> None:
-        begun = self._counts is not None
-        self._counts = counts = Counts(metrics["env_steps"], metrics["updates"])
-        if not begun:
-            self.display.start(counts)
-        self.display.report(counts, metrics)
+def show_stage(display: Display, controller: Controller) -> None:
+    """Shows in which stage the workers are."""
+    stage, details, display.updates = controller.stage()
+    display.stage(stage, details)

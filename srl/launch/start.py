@@ -18,12 +18,7 @@ from srl.run.folder import copy_fixed, create_run
 def begin(
     resolved: Resolved, run_dir: Path | None, say: Callable[[str], object]
 ) -> tuple[RunFolder, Resolved]:
-    """Makes a new run's folder, and chooses its plan where that is to be measured.
-
-    Args:
-        resolved: What is going to run.
-        run_dir: Its folder; `runs/<name>/<timestamp>` by default.
-        say: Shows a line of text.
+    """Makes a run's folder, or the default one, and chooses its plan if that is to be measured.
 
     Raises:
         UserError: If the experiment cannot run as it is; no folder is left.

@@ -12,5 +12,5 @@ class Terminal(Protocol):
     def say(self, text: str) -> None:
         """Shows a line of text."""
 
-    def report(self, metrics: Mapping[str, Any]) -> None:
+    def report(self, metrics: Mapping[str, Any], /) -> None:
         """Shows a report of the learner's."""

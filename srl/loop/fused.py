@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from srl.config.experiment import Experiment
-from srl.config.fixed import Fixed
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.tree import map_tree
@@ -28,8 +27,20 @@ from srl.loop.stepping.local import LocalEnvironments
 from srl.loop.stepping.program_pool import ProgramPool
 from srl.loop.stepping.traced import Interaction, Steps, TracedSteps
 from srl.loop.training import Training
-from srl.record.block_files import Files
 from srl.streams.batch import Batch
+
+_Given = TypeVar("_Given")
+
+
+def _where_it_runs(method: Callable[..., _Given]) -> Callable[..., _Given]:
+    """Has a method of a `Training` make its arrays where the program runs."""
+
+    @functools.wraps(method)
+    def there(self: Training, *arguments: Any) -> _Given:
+        with program_device(self.experiment.env):
+            return method(self, *arguments)
+
+    return there
 
 
 class Fused(Training):
@@ -38,38 +49,17 @@ class Fused(Training):
     environments: CompiledLoop
 
     def __init__(self, experiment: Experiment) -> None:
-        super().__init__(experiment, CompiledLoop(experiment))
+        super().__init__(experiment, CompiledLoop(experiment, num_groups=1))
 
     def _compile(self, batches: Sequence[Batch]) -> CompiledLoop:
         self.environments.compile()
         return self.environments
 
-    # All that makes arrays makes them where the program runs.
-
-    def start(self) -> None:
-        """Makes everything, compiles the program, and begins the first episodes."""
-        with program_device(self.experiment.env):
-            super().start()
-
-    def update(self) -> bool:
-        """Runs the program once."""
-        with program_device(self.experiment.env):
-            return super().update()
-
-    def begin_from(self, source: Fixed) -> list[str]:
-        """Begins with the parameters of another run."""
-        with program_device(self.experiment.env):
-            return super().begin_from(source)
-
-    def restore(self, tree: Tree) -> None:
-        """Goes on from a saved state, of whichever plan."""
-        with program_device(self.experiment.env):
-            super().restore(tree)
-
-    def restore_replays(self, folder: Path, files: Files) -> None:
-        """Goes on from the replays in files, after `restore`."""
-        with program_device(self.experiment.env):
-            super().restore_replays(folder, files)
+    start = _where_it_runs(Training.start)
+    update = _where_it_runs(Training.update)
+    begin_from = _where_it_runs(Training.begin_from)
+    restore = _where_it_runs(Training.restore)
+    restore_replays = _where_it_runs(Training.restore_replays)
 
 
 class CompiledLoop(LocalEnvironments):
@@ -78,10 +68,6 @@ class CompiledLoop(LocalEnvironments):
     All environments are one group. Random keys and semantics are those of the plain loop, and so is
     the state that it saves.
     """
-
-    def count_groups(self) -> int:
-        """One."""
-        return 1
 
     def make(self) -> Specs:
         """Makes the pool, if that is still to be done."""

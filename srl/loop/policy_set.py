@@ -144,11 +144,7 @@ class PolicySet:
         return replace(made, teaching=Teaching(specs, teachers, key, trained))
 
     def with_opponents(self, experiment: Experiment, num_groups: int) -> PolicySet:
-        """Gives the same policies, with past versions of them as the experiment asks for.
-
-        Args:
-            experiment: The experiment.
-            num_groups: The number of groups that its environments are divided into.
+        """Gives the same policies, with past versions as the experiment asks for in its groups.
 
         Raises:
             UserError: If self-play is asked for and does not fit the environments.
@@ -215,11 +211,9 @@ class PolicySet:
         return {name: self.instances[name].policy(state) for name, state in states.items()}
 
     def acting(self, policies: Mapping[str, Policy], past: Any = None) -> Mapping[str, Any]:
-        """Gives all that `act` takes: the policies, and the past versions where these play.
+        """Gives all that `act` takes: the present policies, and past ones where these play.
 
-        Args:
-            policies: The present policies.
-            past: The past versions that play; by default the present policies in their place.
+        By default the present policies are in the place of past ones.
         """
         if self.opponents is None:
             return policies
@@ -242,9 +236,6 @@ class PolicySet:
 
     def chunk_of(self, length: int) -> int:
         """Steps between two memories that an unroll keeps; its whole length without memory.
-
-        Args:
-            length: Of the unroll.
 
         Raises:
             UserError: If the unroll cannot be divided so.
@@ -333,10 +324,7 @@ class PolicySet:
         return self.with_advice(joined._replace(memory=following), advice, jnp.where)
 
     def teach(self, observation: Tree) -> Tree:
-        """Gives a teacher's advice for B slots.
-
-        Args:
-            observation: [B, ...]
+        """Gives a teacher's advice for the observations [B, ...] of B slots.
 
         Returns:
             Arrays [B, ...], from each policy's teacher those of its slots.

@@ -11,7 +11,6 @@ from srl.config.experiment import Experiment
 from srl.core.errors import PlanError
 from srl.core.types import Decision, Timestep, Tree, Unroll
 from srl.dataflow.loop import Interact, Loop
-from srl.dataflow.nodes import TABLE
 from srl.dataflow.trace import Value
 from srl.streams.batch import Batch
 
@@ -67,11 +66,10 @@ class Calls(Loop):
         self._called.append("step")
         return self._taking.step(action)
 
-    def answer(self, node: str, **values: Any) -> Any:
-        """Stands for the value that the node gives, which comes with the decision."""
-        self._called.append(node)
-        (name,) = TABLE[node].gives
-        return Value(name, node)
+    def teach(self, timestep: Timestep) -> Any:
+        """Stands for the advice, which comes with the decision."""
+        self._called.append("teach")
+        return Value("advice", "teach")
 
     def collect(self, timestep: Timestep, decision: Decision, advice: Any = None) -> Any:
         """Gives or writes a row of the unroll."""

@@ -33,13 +33,7 @@ def team_rewards(forms: Mapping[str, str], agents: tuple[str, ...]) -> TeamRewar
 
 
 def shared(reward: Array, teams: TeamRewards, agents: int) -> Array:
-    """Gives rewards [T + 1, B] with the team's in place of those of its agents.
-
-    Args:
-        reward: Of each agent.
-        teams: From `team_rewards`.
-        agents: The number of agents in an environment.
-    """
+    """Gives agents' rewards [T + 1, B] with the team's in place of those of its agents."""
     if not teams:
         return reward
     own = reward.reshape(len(reward), -1, agents)

@@ -159,9 +159,6 @@ class Training:
     def save_replays(self, folder: Path) -> dict[str, str]:
         """Writes what is new in the replays; all replicas call it together, after `state`.
 
-        Args:
-            folder: For the files.
-
         Returns:
             The checksums of the files that hold the replays, by name.
 
@@ -175,12 +172,7 @@ class Training:
         return Saved.whole([Saved.from_bytes(part) for part in gathered(saved.to_bytes())])
 
     def restore_replays(self, folder: Path, files: Files) -> None:
-        """Goes on from the replays in files, after `restore`.
-
-        Args:
-            folder: Of the files.
-            files: What the checkpoint lists.
-        """
+        """Goes on from the replays in the files that a checkpoint lists, after `restore`."""
         updates = self.learner.progress.updates
         self.learner.replays.restore(folder, files, updates, lambda: self.alive())
 
@@ -198,10 +190,5 @@ class Training:
 
 
 def local_training(experiment: Experiment, replica: int = 0) -> Training:
-    """The plain loop: one thread steps, acts, collects and learns.
-
-    Args:
-        experiment: What is trained.
-        replica: Of several that add up their gradients, which this is.
-    """
+    """The plain loop, or a replica of it: one thread steps, acts, collects and learns."""
     return Training(experiment, LocalEnvironments(experiment, replica))

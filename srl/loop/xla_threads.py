@@ -28,11 +28,6 @@ def choose_for_learning(experiment: Experiment, policy_set: PolicySet, num_envs:
     """Gives XLA one thread if gradient steps are small; else all cores.
 
     For workers that call one program at a time. It has no effect where XLA has started already.
-
-    Args:
-        experiment: The experiment.
-        policy_set: Its policies.
-        num_envs: Environments that the worker learns from.
     """
     if _may_choose(experiment):
         algorithm = experiment.settled_algorithm

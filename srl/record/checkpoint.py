@@ -279,12 +279,7 @@ class Checkpoints:
             raise self._damaged(version, error) from None
 
     def check_replay(self, version: int, alive: Callable[[], None] = lambda: None) -> None:
-        """Raises Damaged if a block of a version's replay is not as it was written.
-
-        Args:
-            version: Of a checkpoint that can be read.
-            alive: Called now and then.
-        """
+        """Raises Damaged if a block of a readable version's replay is not as it was written."""
         files = self.replay_files(version)
         damaged = block_files.damaged(self.replay_folder, files, alive)
         if damaged:

@@ -255,11 +255,6 @@ def remove_unfinished_films(folder: RunFolder) -> None:
         file.unlink(missing_ok=True)
 
 
-def srl_version() -> str:
-    """The installed version of srl."""
-    return installed_version()
-
-
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "schema": int,
     "target": str,
@@ -289,7 +284,7 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
         )
     if given != SCHEMA:
         raise UserError(
-            f"{folder.config} has schema {given}; srl {srl_version()} reads schema {SCHEMA}"
+            f"{folder.config} has schema {given}; srl {installed_version()} reads schema {SCHEMA}"
         )
     for name, kind in _TYPES.items():
         value = config[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -35,13 +35,6 @@ _STAGES = {
     Stage.STEPPING: ("first steps", ""),
 }
 """The label of each stage before the first report, and a remark on it."""
-
-
-class Counts(NamedTuple):
-    """The progress of a run that another process trains."""
-
-    env_steps: int
-    updates: int
 
 
 class Display:
@@ -77,7 +70,7 @@ class Display:
         self._awaits_report = True
         self._next_refresh = self._next_line = 0.0
         self._newest = ""  # report, where its line is not shown yet
-        self._begin = (0.0, 0)
+        self._begin: tuple[float, int] | None = None  # the time and the progress, as it starts
         self._folder: RunFolder | None = None
         self._noted: tuple[Stage | None, str] = (None, "")
         self._next_note = 0.0
@@ -138,21 +131,29 @@ class Display:
             self._noted, self._next_note = (stage, details), now + _NOTE_SECONDS
             note_stage(self._folder.path, stage, details)
 
-    def start(self, counts: Any, learner: Any = None) -> None:
-        """Shows the learner's policies, where it is in this process, and the bar."""
+    def start(self, learner: Any) -> None:
+        """Shows the policies of a learner in this process, and the bar."""
         self._show_folder()
-        for policy, count in learner.parameters.items() if learner else ():
+        for policy, count in learner.parameters.items():
             agents = learner.agents[policy]
             names = f" ({', '.join(agents)})" if len(agents) > 1 else ""
             self._line("policy", f"{policy}{names}: {count:,} parameters")
-        self._begin = (time.monotonic(), self._done(counts))
+        self._show_bar(self._done(learner.progress.env_steps, learner.progress.updates))
+
+    @property
+    def started(self) -> bool:
+        """True once the bar is shown, or a report in its place."""
+        return self._begin is not None
+
+    def _show_bar(self, done: int) -> None:
+        self._begin = (time.monotonic(), done)
         if self._console.is_terminal:
             self._stages.end()
             texts = TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}")
             columns = (BarColumn(), texts, TimeRemainingColumn(compact=True))
             self._progress = _Bar(*columns, console=self._console, auto_refresh=False)
             total = self._experiment.updates or self._experiment.env_steps
-            self._progress.add_task(self._unit, total=total, completed=self._begin[1])
+            self._progress.add_task(self._unit, total=total, completed=done)
             self._progress.start()
 
     def tick(self, counts: Any, now: float) -> None:
@@ -163,13 +164,17 @@ class Display:
         if self._progress is not None and now >= self._next_refresh:
             self._next_refresh = now + _REFRESH_SECONDS
             task = self._progress.task_ids[0]
-            self._progress.update(task, completed=self._done(counts), refresh=True)
+            done = self._done(counts.env_steps, counts.updates)
+            self._progress.update(task, completed=done, refresh=True)
 
-    def report(self, counts: Any, report: Mapping[str, Any]) -> None:
-        """Shows a report."""
+    def report(self, report: Mapping[str, Any]) -> None:
+        """Shows a report; before the first one the bar, if that is still to be shown."""
         self._awaits_report = False
         self._stages.end()
-        done = self._done(counts)
+        done = self._done(report["env_steps"], report["updates"])
+        if self._begin is None:
+            self._show_folder()
+            self._show_bar(done)
         if self._progress is not None:
             task = self._progress.task_ids[0]
             text = f"{self._unit}  {self._numbers(report)}"
@@ -178,6 +183,7 @@ class Display:
             self._progress.update(task, description=text, completed=done)
             return
         total = self._experiment.updates or self._experiment.env_steps
+        assert self._begin is not None
         began, first = self._begin
         so_far, left = time.monotonic() - began, ""
         if so_far >= _KNOWN_SECONDS:
@@ -226,8 +232,8 @@ class Display:
     def _unit(self) -> str:
         return "env steps" if self._experiment.updates is None else "updates"
 
-    def _done(self, counts: Any) -> int:
-        return counts.env_steps if self._experiment.updates is None else counts.updates
+    def _done(self, env_steps: int, updates: int) -> int:
+        return env_steps if self._experiment.updates is None else updates
 
     def _line(self, name: str, text: str) -> None:
         self.say(f"{name:<12} {text}")

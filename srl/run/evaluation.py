@@ -34,8 +34,6 @@ class Evaluated(NamedTuple):
 
     report: dict[str, Any]
     """A line of metrics: the version's counts, and `eval/*`."""
-    best: bool
-    """True if no version before did so well."""
     text: str
 
 
@@ -45,7 +43,6 @@ class _Offer:
 
     counts: dict[str, int]
     arrays: dict[str, np.ndarray]
-    texts: dict[str, str]
     identity: Future[str]
 
 
@@ -88,7 +85,7 @@ class Evaluations:
         arrays = copied_leaves(trainer.acting_state())
         texts = {name: json.dumps(count) for name, count in counts.items()}
         identity = self._thread.submit(self._versions.offer, arrays, texts, urgent=urgent)
-        self._offer = _Offer(counts, arrays, texts, identity)
+        self._offer = _Offer(counts, arrays, identity)
 
     def result(self) -> Evaluated | None:
         """Gives a version's evaluation results, once; cheap where there is nothing new.
@@ -116,7 +113,7 @@ class Evaluations:
             self.reached = reached_text(self._settings, self.newest, value)
         report = {**offer.counts, "policy_version": self.newest, **metrics}
         text = _text(offer.counts, metrics, best, f"eval/{self._settings.metric}")
-        return Evaluated(report, best, text + self._about_films())
+        return Evaluated(report, text + self._about_films())
 
     def _about_films(self) -> str:
         """Why versions are not filmed any more, once."""

@@ -26,6 +26,7 @@ from srl.core.config_values import (
     unreachable,
 )
 from srl.core.errors import UserError
+from srl.core.optional_packages import installed_version
 from srl.core.settings import expect_settings
 from srl.dataflow.plan import Plan
 from srl.pools.outside import outside_module
@@ -41,7 +42,6 @@ from srl.record.run_record import (
     recorded_algorithm,
     refused,
     settings_importer,
-    srl_version,
 )
 from srl.record.trust import CHANGED, OPTION, is_changed, is_own, outside, signed
 from srl.run.prior import copy_prior
@@ -310,7 +310,7 @@ def _write_config(folder: RunFolder, resolved: Resolved, sha256: str | None) -> 
     values = config_values(resolved.experiment)
     config = {
         "schema": SCHEMA,
-        "srl": srl_version(),
+        "srl": installed_version(),
         "target": resolved.target,
         "overrides": list(resolved.overrides),
         "source": str(resolved.source) if resolved.source else None,

@@ -17,7 +17,7 @@ from srl.loop.stage import Stage
 from srl.record.checkpoint import Checkpoints
 from srl.record.files import is_count
 from srl.record.run_record import RunFolder
-from srl.run.display import Counts, Display
+from srl.run.display import Display
 from srl.run.folder import recorded_budget
 from srl.run.metrics import FILE, is_evaluation, report_of
 from srl.run.status import read_outcome, read_reason, read_stage
@@ -67,11 +67,8 @@ def follow_here(folder: RunFolder, say: Say) -> int:
                     # Before its first step, reports are of an earlier training.
                     new = new if noted[0] in (Stage.STEPPING, Stage.SAVING) else []
                 for report in new if started else new[-1:]:
-                    counts = Counts(report["env_steps"], report["updates"])
-                    if not started:
-                        display.start(counts)
                     started = True
-                    display.report(counts, report)
+                    display.report(report)
                 if not trains:
                     break
                 time.sleep(_LOOK_SECONDS)

@@ -104,12 +104,7 @@ class Hooks:
     @property
     def asking(self) -> Asking:
         """Access to the hooks for a trainer in the same process."""
-        return Asking(self.kinds, self.call)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The events for which there is a hook."""
-        return tuple(self._functions)
+        return Asking(tuple(self._functions), self.call)
 
     def call(self, happened: Happened, settings: Mapping[str, float]) -> Answer:
         """Calls the hooks for what has happened; one that raises ends the run."""

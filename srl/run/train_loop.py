@@ -49,7 +49,7 @@ class Show(Protocol):
     def tick(self, trainer: Training, now: float) -> None:
         """An update was done."""
 
-    def report(self, trainer: Training, report: dict[str, Any]) -> None:
+    def report(self, report: dict[str, Any]) -> None:
         """A line of metrics was written."""
 
     def say(self, text: str) -> None:
@@ -283,7 +283,7 @@ class Run:
             with self._writing():
                 self._trackers.report(self._metrics.write(report))
                 self._track_histograms()
-                self.show.report(self.trainer, report)
+                self.show.report(report)
                 for remark in self.experiment.algorithm.remarks(report):
                     if remark not in self._remarks:
                         self._remarks.add(remark)

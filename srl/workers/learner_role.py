@@ -84,5 +84,5 @@ class _ControllerShow:
     def tick(self, trainer: Training, now: float) -> None:
         self._context.progress(updates=trainer.learner.progress.updates)
 
-    def report(self, trainer: Training, report: dict[str, Any]) -> None:
+    def report(self, report: dict[str, Any]) -> None:
         self._context.report({name: plain(value) for name, value in report.items()})

@@ -92,7 +92,7 @@ def test_the_newest_version_is_offered_next_and_the_best_one_kept(training, tmp_
             assert found[-1].report["updates"] == first
             assert found[-1].report["env_steps"] == first * 8 * 16
             versions.clear()
-        assert [evaluated.best for evaluated in found] == [True, True, False]
+        assert ["the best so far" in evaluated.text for evaluated in found] == [True, True, False]
         assert not evaluations.reached
         checkpoints.save(training.learner.progress.updates, training.state(), {}, wait=True)
         checkpoints.save(training.learner.progress.updates + 1, training.state(), {}, wait=True)
@@ -109,12 +109,12 @@ def test_the_newest_version_is_offered_next_and_the_best_one_kept(training, tmp_
     ):
         evaluations.offer(training)
         versions.put_result(wait(versions.offered), {"eval/return": 19.0})
-        assert not wait(evaluations.result).best
+        assert "the best so far" not in wait(evaluations.result).text
         assert checkpoints.learners(BEST)[1] == counts
         evaluations.offer(training, urgent=True)
         assert wait(lambda: versions.urgent)
         versions.put_result(versions.offered(), {"eval/return": 25.0})
-        assert wait(evaluations.result).best
+        assert "the best so far" in wait(evaluations.result).text
         assert "has reached the target: its eval/return is 25" in evaluations.reached
 
 

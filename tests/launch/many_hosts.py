@@ -10,16 +10,17 @@ import tempfile
 import time
 from collections import deque
 from contextlib import closing, suppress
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
 from srl.config.experiment import load_experiment
+from srl.core.optional_packages import installed_version
 from srl.launch.beginning import why_all_that_step
 from srl.launch.controller import Controller
 from srl.launch.hosts import remote_hosts
 from srl.launch.hosts.messages import HostCard, HostMessage, unwrapped, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
-from srl.record.run_record import srl_version
 from srl.run.folder import create_run
 from srl.streams.transport import JOINED, Identity, Message, Peer
 from srl.streams.transport.keys import create_keys
@@ -42,8 +43,9 @@ class HostsInMemory:
         """Adds a host for workers of a fragment."""
         number = next(self._numbers)
         peer = Peer(Identity(0, number, 0), None, shares_memory=False)
-        card = HostCard(f"host{number}", fragment, slots, srl_version(), "", f"host{number}:1")
-        self.arrived.append((peer, pack(HostMessage.HOST, card.values())))
+        version, relay = installed_version(), f"host{number}:1"
+        card = HostCard(f"host{number}", fragment, slots, version, "", relay)
+        self.arrived.append((peer, pack(HostMessage.HOST, asdict(card))))
 
     def receive(self, timeout):
         if self.arrived:

@@ -15,7 +15,7 @@ from rich.console import Console
 from tiny_trainer import TinyTrainer
 
 from srl.config.experiment import load_experiment
-from srl.launch.processes import _Screen
+from srl.launch.processes import show_stage
 from srl.loop.stage import Stage
 from srl.record.run_record import RunFolder
 from srl.run.display import Display
@@ -48,7 +48,7 @@ def test_the_first_statistics_of_the_environment_are_shown_with_successes_before
         display = Display(load_experiment("Tiny-v0", ["--updates", "9"]).experiment, console)
         with contextlib.closing(display):
             display.start(TinyTrainer())
-            display.report(TinyTrainer(), report)
+            display.report({"env_steps": 0, "updates": 0, **report})
         assert "is_success 0.75, coins 2.5, falls -" in output.getvalue()
 
 
@@ -137,10 +137,10 @@ def test_a_terminal_shows_what_holds_the_run_back_and_where_each_kind_of_workers
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=100, color_system=None)
     display = Display(load_experiment("Tiny-v0").experiment, console)
-    trainer = TinyTrainer()
-    display.start(trainer, trainer)
+    display.start(TinyTrainer())
     times = {"time/learner/learn": 0.4, "time/learner/idle": 0.6, "time/actors/step": 1.0}
-    display.report(trainer, {"bottleneck": "actor-bound: the learner waits 60 %", **times})
+    counts = {"env_steps": 0, "updates": 0}
+    display.report({**counts, "bottleneck": "actor-bound: the learner waits 60 %", **times})
     display.close()
     shown = output.getvalue()
     for line in ("actor-bound: the learner waits 60 %", "idle 60%  learn 40%", "step 100%"):
@@ -158,39 +158,38 @@ class Workers:
 
 @pytest.fixture
 def young(tmp_path, monkeypatch):
-    """A run that has no report yet, each line of which is shown: the screen, what it shows."""
+    """A run that has no report yet, each line of which is shown: the display, what it shows."""
     monkeypatch.setattr("srl.core.console.stages._FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("srl.core.console.stages._MOST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("srl.run.display._NOTE_SECONDS", 0.0)
-    monkeypatch.setattr("srl.launch.processes._LOOK_SECONDS", 0.0)
     output, stopping = io.StringIO(), threading.Event()
     experiment = load_experiment("Tiny-v0", ["--updates", "10000"]).experiment
     console = Console(file=output, width=200)
-    screen = _Screen(Display(experiment, console, stopping.is_set))
-    screen.display.header(RunFolder(tmp_path))
-    return screen, output, stopping
+    display = Display(experiment, console, stopping.is_set)
+    display.header(RunFolder(tmp_path))
+    return display, output, stopping
 
 
 def test_a_run_in_processes_shows_its_updates_until_there_is_a_report(young, tmp_path):
-    screen, output, _ = young
+    display, output, _ = young
     workers = Workers()
-    screen.look(workers)
+    show_stage(display, workers)
     assert output.getvalue().splitlines()[-1] == "first steps  actors 2 of 2"
     workers.updates = 37
-    screen.look(workers)
+    show_stage(display, workers)
     counted = "37 updates; a report every 100"
     assert output.getvalue().splitlines()[-1] == f"first steps  {counted}"
     assert read_stage(tmp_path) == (Stage.STEPPING, counted)
 
 
 def test_a_run_that_is_to_end_shows_no_stage(young, tmp_path):
-    screen, output, stopping = young
-    screen.look(Workers())
+    display, output, stopping = young
+    show_stage(display, Workers())
     stopping.set()
     shown = output.getvalue()
     for _ in range(2):
-        screen.look(Workers())
-        screen.display.tick(TinyTrainer(), 0.0)
+        show_stage(display, Workers())
+        display.tick(TinyTrainer(), 0.0)
     assert output.getvalue() == shown
     assert read_stage(tmp_path) == (Stage.SAVING, "")
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from srl.core.console.arguments import Arguments, listed, number, one_of
 from srl.core.errors import PlanError, RunError, UserError
+from srl.core.optional_packages import installed_version
 from srl.extras.bench.gpu_load import gpu_names
 from srl.extras.bench.gpu_rows import ROWS, Room, Row, device
 from srl.extras.bench.gpu_table import NOT_RUN, table, value_text
 from srl.extras.bench.train import OutOfTime
 from srl.record.files import write_output
-from srl.record.run_record import srl_version
 from srl.system.gpus import jax_gpus
 
 _NOTES = """Rows are measured in the order of their value until the minutes are over, each in
@@ -141,7 +141,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "processor": models[0] if models else platform.machine(),
         "jax": version("jax"),
-        "srl": srl_version(),
+        "srl": installed_version(),
         "date": datetime.date.today().isoformat(),
     }
 

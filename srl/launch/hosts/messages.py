@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -88,13 +88,9 @@ class HostCard:
     workers: tuple[tuple[int, int, int, bool], ...] = ()
     """The workers that are there already: number, incarnation, slot, and whether it has begun."""
 
-    def values(self) -> dict[str, Any]:
-        """The values as JSON."""
-        return asdict(self)
-
     @staticmethod
     def of(values: dict[str, Any]) -> HostCard:
-        """The card of which `values` gave the JSON.
+        """The card with these values, as `asdict` gave them for JSON.
 
         Raises:
             Refused: If it is no such card.

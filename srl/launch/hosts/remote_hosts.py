@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
+from srl.core.optional_packages import installed_version
 from srl.launch.hosts.hosts import Found, Hosts, Process, Superseded, WorkerMessage
 from srl.launch.hosts.messages import (
     SCHEMAS,
@@ -23,7 +24,7 @@ from srl.launch.hosts.messages import (
 )
 from srl.launch.hosts.rooms import Room
 from srl.loop.learning.unroll_ledger import Ledger
-from srl.record.run_record import RunFolder, read_config, srl_version
+from srl.record.run_record import RunFolder, read_config
 from srl.run.status import note_begun, note_unrolls, read_address, read_unrolls, write_address
 from srl.streams.relay import parents
 from srl.streams.transport import JOINED, LEFT, Identity, Message, Peer, Refused, listen
@@ -66,11 +67,6 @@ class Host:
     def load(self) -> float:
         """The part of its slots that have a process."""
         return len(self.processes) / self.card.slots
-
-    @property
-    def free_slot(self) -> int:
-        """The first slot without a process; there has to be one."""
-        return next(k for k in range(self.card.slots) if k not in self.processes)
 
 
 class RemoteProcess:
@@ -177,7 +173,7 @@ class RemoteHosts(Hosts):
         host = self._rooms[spec.fragment].emptiest()
         if host is None:
             return None
-        slot = host.free_slot
+        slot = next(k for k in range(host.card.slots) if k not in host.processes)
         process = RemoteProcess(self, host, (spec.number, spec.incarnation))
         host.processes[slot] = self._newest[spec.number] = process
         self._rooms[spec.fragment].note(host)
@@ -343,7 +339,7 @@ class RemoteHosts(Hosts):
 
     def _mismatch(self, values: dict[str, Any]) -> str:
         """Why a host cannot take part; empty if it can."""
-        name, version, ours = values.get("name"), values.get("version"), srl_version()
+        name, version, ours = values.get("name"), values.get("version"), installed_version()
         if version != ours:
             return f"{name} has srl {version}, the controller {ours}: install the same"
         if values.get("source") != self._source:

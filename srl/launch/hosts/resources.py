@@ -33,12 +33,8 @@ class Share:
 def expect_open_files(plan: Plan, groups: int, fragments: Sequence[str] = ()) -> None:
     """Raises UserError where a process of a plan would have more files open than it may.
 
-    What each stream takes at either end was counted in runs (/proc/PID/fd).
-
-    Args:
-        plan: The plan.
-        groups: Of environments, in all.
-        fragments: Those that run on this host; by default all, and the controller.
+    What each stream takes at either end was counted in runs (/proc/PID/fd). Without the fragments
+    that run on this host, all run here, and so does the controller.
     """
     counts = {name: _open_files(plan, groups, name) for name in fragments or plan.fragments}
     if not fragments:

@@ -16,11 +16,12 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from srl.core.errors import RunError, UserError
+from srl.core.optional_packages import installed_version
 from srl.dataflow.plan import Plan, num_groups
 from srl.launch.hosts.hosts import ThisHost, WorkerMessage, own_address
 from srl.launch.hosts.messages import (
@@ -35,7 +36,7 @@ from srl.launch.hosts.messages import (
 from srl.launch.hosts.remote_hosts import LEASE_SECONDS
 from srl.launch.hosts.resources import binds, expect_open_files
 from srl.loop.wiring import server, streams_of
-from srl.record.run_record import find_run, read_config, srl_version
+from srl.record.run_record import find_run, read_config
 from srl.run.folder import recorded_experiment
 from srl.run.status import read_address, read_outcome
 from srl.streams.group_state import STATE_BYTES
@@ -112,7 +113,7 @@ class Supervisor:
             name,
             fragment,
             slots,
-            srl_version(),
+            installed_version(),
             config["sha256"] or "",
             self._relay.address if self._relay else "",
         )
@@ -192,7 +193,7 @@ class Supervisor:
 
     def _introduce(self) -> None:
         """Sends the state of this host to a controller that may have just begun."""
-        self._send(HostMessage.HOST, replace(self._card, workers=self._present()).values())
+        self._send(HostMessage.HOST, asdict(replace(self._card, workers=self._present())))
         for key, worker in self._workers.items():
             if worker.connected:
                 self._pass_on(*key, Message(JOINED))
@@ -379,7 +380,7 @@ class Supervisor:
     def _leave(self) -> None:
         """Reports to the controller what ends here: it need not wait for this host's return."""
         card = replace(self._card, slots=0, workers=self._present())
-        self._send(HostMessage.HOST, card.values())
+        self._send(HostMessage.HOST, asdict(card))
         for worker in self._workers.values():
             worker.process.kill()
         for key in list(self._workers):

@@ -75,8 +75,8 @@ class LocalActing:
         """Has what is made and computed be on the device that acts."""
         return nullcontext() if self._cpu is None else jax.default_device(self._cpu)
 
-    def _take(self, oldest_version: tuple[int, int]) -> None:
-        """Takes the newest policies, to the device that acts."""
+    def begin(self, oldest_version: tuple[int, int]) -> None:
+        """Takes the newest policies, to the device that acts; see `Acting`."""
         self.version, policies = self._newest(oldest_version)
         if self._cpu is None:
             self.policies = policies
@@ -86,10 +86,6 @@ class LocalActing:
     def spent(self, seconds: float) -> dict[str, float]:
         """Divides the seconds of the last decision among activities; see `Acting`."""
         return {"act": seconds}
-
-    def begin(self, oldest_version: tuple[int, int]) -> None:
-        """Begins an unroll, in which no older version may act."""
-        self._take(oldest_version)
 
     def decide_for(
         self, timestep: Timestep, memory: Tree, clock: np.ndarray, slots: np.ndarray
@@ -105,7 +101,7 @@ class LocalActing:
         Returns:
             The decision, in NumPy's arrays, and the version that acted: int32 [2].
         """
-        self._take((0, 0))
+        self.begin((0, 0))
         with self._where():
             given = timestep.observation, (timestep.terminated, timestep.truncated), memory
             decision, _ = self._act(self.policies, *given, self.key, clock, slots)
@@ -114,7 +110,7 @@ class LocalActing:
     def decide(self, timestep: Timestep, memory: Tree, clock: int) -> tuple[Decision, np.ndarray]:
         """Decides for the slots; see `Acting`."""
         if self._swaps:
-            self._take((0, 0))
+            self.begin((0, 0))
         with self._where():
             if clock != self._clock_is:
                 self._clock, self._clock_is = jnp.asarray(clock, jnp.uint32), clock

@@ -173,12 +173,7 @@ Source = Published | Received | NoParameters
 
 
 def received_policies(endpoints: Endpoints, policy_set: PolicySet) -> Received | NoParameters:
-    """The newest policies for a worker of a run; none where it does not act.
-
-    Args:
-        endpoints: Of the worker.
-        policy_set: The run's policies.
-    """
+    """The newest policies for a worker of a run; none where it does not act."""
     if not endpoints.has("act"):
         return NoParameters()
     # The first of several learners publishes, and another may have finished a pass before it.

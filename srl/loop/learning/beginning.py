@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from srl.config.fixed import Fixed
 from srl.config.sources import INIT_FROM
@@ -17,15 +17,9 @@ PARTS = ("params", "targets", "observations", "values")
 """The fields of a learner's state that are taken over: networks, and statistics that they need."""
 
 
-class Beginning(NamedTuple):
-    """States with the arrays of another run that fit, and lines about them."""
-
-    learners: dict[str, dict[str, Tree]]
-    """The parts of each policy's state, by policy."""
-    report: list[str]
-
-
-def begun_from(source: Fixed, states: Mapping[str, Any]) -> Beginning:
+def begun_from(
+    source: Fixed, states: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Tree]], list[str]]:
     """Takes over each layer of another run that has the names, shapes and types of one here.
 
     So are statistics. Only arrays are read: nothing that the other run's folder names is imported.
@@ -34,6 +28,9 @@ def begun_from(source: Fixed, states: Mapping[str, Any]) -> Beginning:
         source: The version of the other run. Of its policies, the one of the same name counts, or
             the only one.
         states: Learners' states as they were drawn, by policy.
+
+    Returns:
+        The parts of each policy's state with these arrays, and lines about them.
 
     Raises:
         UserError: If no layer fits, or the version cannot be read.
@@ -50,7 +47,7 @@ def begun_from(source: Fixed, states: Mapping[str, Any]) -> Beginning:
         other = theirs.get(policy, next(iter(theirs.values())) if len(theirs) == 1 else {})
         learners[policy], lines = _taken(_parts(state._asdict()), _parts(other), source)
         report += [f"{INIT_FROM}: {policy}: {line}" for line in lines]
-    return Beginning(learners, report)
+    return learners, report
 
 
 def _parts(state: Mapping[str, Tree]) -> dict[str, Tree]:

@@ -8,6 +8,7 @@ from srl.algorithms import State
 from srl.core.lazy import jax, optax
 from srl.core.tree import leaves_of, names_of
 from srl.core.types import Tree
+from srl.record.array_file import named_leaves
 from srl.tracking.tracker import Histogram
 
 
@@ -31,11 +32,8 @@ def histograms_of(states: Mapping[str, State]) -> dict[str, Histogram]:
 
 
 def _of_arrays(tree: Tree, name: str) -> dict[str, Histogram]:
-    leaves = jax.tree_util.tree_flatten_with_path(jax.device_get(tree))[0]
-    return {
-        f"{name}/{jax.tree_util.keystr(path, simple=True, separator='/')}": Histogram.of(array)
-        for path, array in leaves
-    }
+    arrays = named_leaves(jax.device_get(tree))
+    return {f"{name}/{leaf}": Histogram.of(array) for leaf, array in arrays.items()}
 
 
 def histograms_of_actions(actions: Tree | None) -> dict[str, Histogram]:

@@ -151,11 +151,7 @@ class Learner:
         )
 
     def expect_room_of(self, array_specs: Sequence[Batch]) -> None:
-        """Raises UserError if memory would not hold a pass' unrolls and what is learned from.
-
-        Args:
-            array_specs: The unrolls' array specs.
-        """
+        """Raises UserError if memory would not hold a pass' unrolls and what is learned from."""
         expect_batches(array_specs)
         if local_devices()[0].platform != "cpu":  # which learns in memory of its own
             return
@@ -307,9 +303,6 @@ class Learner:
 
     def begin_from(self, source: Fixed) -> list[str]:
         """Begins with the parameters of another run that fit; gives lines about them.
-
-        Args:
-            source: The version of the other run.
 
         Raises:
             UserError: As `begun_from`.

@@ -23,11 +23,6 @@ from srl.record.prior import ANY_POLICY, PriorFiles, read_list
 from srl.system.shared_memory import available_bytes, size_text
 
 
-def asks_for_prior(instance: Any) -> bool:
-    """Tells if a policy's settings name prior data."""
-    return bool(getattr(instance.config, "prior", ""))
-
-
 def with_prior(replays: Mapping[str, Tree], priors: Mapping[str, Replay]) -> dict[str, Tree]:
     """Gives replays by policy with the prior data of those that have some."""
     return {
@@ -64,7 +59,7 @@ def load_prior(
         UserError: If the data are not of the environments' form, or too large.
         RunError: If a file is absent or damaged.
     """
-    asking = {name: x for name, x in instances.items() if asks_for_prior(x)}
+    asking = {name: x for name, x in instances.items() if getattr(x.config, "prior", "")}
     if not asking:
         return {}
     if folder is None:

@@ -24,12 +24,7 @@ class Replays:
     """The replays of the slots of one learner, by policy."""
 
     def __init__(self, policy_set: PolicySet, slots: np.ndarray) -> None:
-        """Makes none yet.
-
-        Args:
-            policy_set: The policies.
-            slots: int32 [B]; the slots here.
-        """
+        """Makes none yet; `slots` are those here, int32 [B]."""
         self._policy_set, self._slots = policy_set, slots
         self.buffers: Any = {}
         """The arrays that learning reads and writes; each update donates them to the next one."""
@@ -50,10 +45,7 @@ class Replays:
         self._files = [ReplayFiles(part, parts) for part in own]
 
     def expect_room(self, example: Unroll) -> Any:
-        """Gives the shapes of the replays.
-
-        Args:
-            example: An unroll of the slots here.
+        """Gives the shapes of the replays, from an example of an unroll of the slots here.
 
         Raises:
             UserError: If memory would not hold them.
@@ -69,11 +61,7 @@ class Replays:
         return shapes
 
     def forget(self, example: Unroll) -> None:
-        """Makes the replays empty.
-
-        Args:
-            example: An unroll of the slots here.
-        """
+        """Makes the replays empty, by an example of an unroll of the slots here."""
         make, self._example = self._policy_set.empty_replays, example
         priors = self._priors()
         self.buffers = {}  # before there are others
@@ -109,27 +97,14 @@ class Replays:
         return sum(x.nbytes for x in jax.tree.leaves(without_prior(self.buffers)))
 
     def save(self, folder: Path, updates: int, alive: Callable[[], None]) -> Saved:
-        """Writes what is new in the replays here.
-
-        Args:
-            folder: For the files.
-            updates: The updates that the run has had.
-            alive: Called now and then.
-        """
+        """Writes what is new in the replays here, after so many updates of the run."""
         pairs = zip(self._files, self._parts(), strict=True)
         parts = [files.save(folder, without_prior(part), updates, alive) for files, part in pairs]
         error = next((part.error for part in parts if part.error), "")
         return Saved({} if error else Saved.whole(parts), error)
 
     def restore(self, folder: Path, files: Files, updates: int, alive: Callable[[], None]) -> None:
-        """Goes on from the replays in files.
-
-        Args:
-            folder: Of the files.
-            files: What the checkpoint lists.
-            updates: The updates that the run has had.
-            alive: Called now and then.
-        """
+        """Goes on from the replays in the files that a checkpoint after so many updates lists."""
         assert self._example is not None, "forget() comes first"
         self.forget(self._example)
         pairs = zip(self._files, self._parts(), strict=True)

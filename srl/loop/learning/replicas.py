@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from srl.core.errors import UserError
-from srl.core.lazy import jax
-from srl.core.types import Tree, Unroll
-from srl.loop.learning.tree_vectors import tree_of, vectors_of
+from srl.core.lazy import jax, jnp
+from srl.core.types import Array, Tree, Unroll
 from srl.system.gpus import jax_gpus
 
 HEARTBEAT_SECONDS = 20
@@ -160,7 +159,7 @@ class Sharded:
         remembered = jax.tree.map(lambda _: PartitionSpec(None, None, _AXIS), replays)
 
         def total(sums: Tree) -> Tree:
-            return tree_of(jax.lax.psum(vectors_of(sums), _AXIS), like=sums)
+            return _tree_of(jax.lax.psum(_vectors_of(sums), _AXIS), like=sums)
 
         def one(
             states: Any, replays: Any, unroll: Unroll, losses: Any, settings: Any, wishes: Any
@@ -276,6 +275,31 @@ class Sharded:
 def first_copy(tree: Tree) -> Tree:
     """The copies on the first device of this process, of arrays that all devices have alike."""
     return jax.tree.map(lambda x: x.addressable_data(0), tree)
+
+
+def _vectors_of(tree: Tree) -> dict[str, Array]:
+    """The numbers of a tree as one vector for each type, by the type's name.
+
+    To send a tree of many arrays costs more: each of them as much as a vector of thousands.
+    """
+    leaves = jax.tree.leaves(tree)
+    names = sorted({str(leaf.dtype) for leaf in leaves})
+    return {
+        name: jnp.concatenate([leaf.reshape(-1) for leaf in leaves if str(leaf.dtype) == name])
+        for name in names
+    }
+
+
+def _tree_of(vectors: Mapping[str, Array], like: Tree) -> Tree:
+    """The tree that vectors were made of, whose shapes and types `like` has."""
+    leaves, structure = jax.tree.flatten(like)
+    used = dict.fromkeys(vectors, 0)
+    parts = []
+    for leaf in leaves:
+        name, start = str(leaf.dtype), used[str(leaf.dtype)]
+        used[name] = start + leaf.size
+        parts.append(vectors[name][start : start + leaf.size].reshape(leaf.shape))
+    return jax.tree.unflatten(structure, parts)
 
 
 def gathered(body: np.ndarray) -> list[np.ndarray]:

@@ -38,12 +38,7 @@ class Pairings:
 
     @staticmethod
     def of(share: float, agents: tuple[str, ...], num_envs: int) -> Pairings | None:
-        """Spreads past matches evenly over a group's environments; None for a share of 0.
-
-        Args:
-            share: The share of environments that play past matches.
-            agents: The names of each environment's agents.
-            num_envs: The number of environments in a group.
+        """Spreads a share of past matches evenly over a group's environments; None for 0.
 
         Raises:
             UserError: If there is only one agent, or some side would play no past match.

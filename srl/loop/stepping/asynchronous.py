@@ -163,8 +163,8 @@ class AsynchronousGroup:
             The number of unrolls that have ended.
         """
         before = time.perf_counter()
-        waiting = [self._members[env].unrolls.fileno() for env in self._idle]
-        ready = self._pool.ready(0.0 if self._ready else _WAIT_SECONDS, waiting)
+        tickets = [self._members[env].unrolls.source.fileno() for env in self._idle]
+        ready = self._pool.ready(0.0 if self._ready else _WAIT_SECONDS, tickets)
         spent = time.perf_counter() - before
         idle = spent * len(self._idle) / len(self._members)
         self._seconds["send wait"] += idle

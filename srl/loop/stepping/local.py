@@ -39,19 +39,17 @@ class LocalEnvironments:
     account = ""
     """The account of all unrolls, where they pass a stream in this process."""
 
-    def __init__(self, experiment: Experiment, replica: int = 0) -> None:
+    def __init__(
+        self, experiment: Experiment, replica: int = 0, num_groups: int | None = None
+    ) -> None:
         self.experiment, self.replica = experiment, replica
         self.replicas = experiment.settled_plan.fragment("step").replicas
-        self._num_groups = count = self.count_groups()
+        self._num_groups = count = num_groups or experiment.num_groups
         self._each = experiment.num_envs // count
         own = count // self.replicas
         self._numbers = range(replica * own, (replica + 1) * own)
         self.groups: list[Group] = []
         self._pools: list[Pool] = []
-
-    def count_groups(self) -> int:
-        """Groups of the run."""
-        return self.experiment.num_groups
 
     def make(self) -> Specs:
         """Makes the environments, if that is still to be done; JAX starts only if they use it."""

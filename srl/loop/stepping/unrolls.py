@@ -67,10 +67,6 @@ class SentUnrolls:
         """The state with which the group begins."""
         return self.source.start
 
-    def fileno(self) -> int:
-        """A descriptor that is readable when a ticket may have come."""
-        return self.source.fileno()
-
     def poll(self, state: Callable[[], Tree], seconds: float) -> Grant | None:
         """A ticket; None after so many seconds without one, or earlier.
 

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +15,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from srl.config.experiment import load_experiment
+from srl.core.optional_packages import installed_version
 from srl.launch.controller import Controller
 from srl.launch.hosts import remote_hosts
 from srl.launch.hosts.messages import SCHEMAS, HostCard, HostMessage, wrapped
 from srl.launch.hosts.remote_hosts import RemoteHosts
-from srl.launch.processes import _Screen
-from srl.record.run_record import read_config, srl_version
+from srl.record.run_record import read_config
 from srl.run.display import Display
 from srl.run.folder import create_run
 from srl.run.status import read_address
@@ -40,7 +41,7 @@ REPORT = {
     "time/a/b": 1,
 }
 TRUE = {
-    HostMessage.HOST: HostCard("mad", "nothing", 1, srl_version(), "").values(),
+    HostMessage.HOST: asdict(HostCard("mad", "nothing", 1, installed_version(), "")),
     HostMessage.ENDED: ENDED,
     HostMessage.BEAT: {"states": {"1": "running"}, "accounts": [[1, 0, 0, [1, 1, 0, 0, 0]]]},
     ControlMessage.HELLO: {"addresses": {}, "specs": None},
@@ -69,7 +70,7 @@ class Run:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(remote_hosts, "SILENT_SECONDS", 1e6)
         self.hosts = RemoteHosts(self.run, lease_seconds=0.5)
-        self.screen = _Screen(Display(resolved.experiment, Console(file=io.StringIO())))
+        self.screen = Display(resolved.experiment, Console(file=io.StringIO()))
         self.said, self.report = queue.SimpleQueue(), self.screen.report
         self.stopping, self.tokens = threading.Event(), itertools.count()
         controller = Controller(
