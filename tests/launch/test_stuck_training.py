@@ -14,8 +14,9 @@ from srl.run.folder import create_run
 from srl.system.supervised import process_state
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("how", ["python", "released"])
+@pytest.mark.parametrize(
+    ("how", "number"), [("python", signal.SIGINT), ("released", signal.SIGTERM)]
+)
 def test_one_signal_ends_a_run_whose_first_update_never_comes(tmp_path, how, number):
     with Program(tmp_path / "run", "updates=60", f"hang={how}", "at=1") as program:
         program.wait_for("it hangs")
