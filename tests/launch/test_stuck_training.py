@@ -5,7 +5,8 @@ import signal
 import time
 
 import pytest
-from tiny_trainer import Program, TinyTrainer, wait
+from tiny_trainer import Program, TinyTrainer
+from waiting import wait_until
 
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
@@ -37,9 +38,7 @@ def test_code_that_holds_pythons_lock_for_good_is_named_and_ends_with_two_interr
     with Program(tmp_path / "run", *words) as program:
         program.wait_for("in hang", "stderr")
         program.process.send_signal(signal.SIGINT)
-        deadline = time.monotonic() + 30
-        while program.catches(signal.SIGINT) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: not program.catches(signal.SIGINT))
         program.process.send_signal(signal.SIGINT)
         assert program.end()[0] == -signal.SIGINT
 
@@ -53,8 +52,8 @@ def test_a_run_that_was_stopped_for_longer_than_the_limit_shows_no_stacks(tmp_pa
         program.wait_for("updates 2/9")
         stop(program.process.pid, number)
         stopped = time.monotonic()
-        wait(lambda: process_state(program.process.pid).startswith("stopped"))
-        wait(lambda: time.monotonic() > stopped + 9)  # 0.5 s, and 6 s to spare
+        wait_until(lambda: process_state(program.process.pid).startswith("stopped"))
+        wait_until(lambda: time.monotonic() > stopped + 9)  # 0.5 s, and 6 s to spare
         os.killpg(program.process.pid, signal.SIGCONT)
         code, _, errors = program.end()
     assert code == 0
