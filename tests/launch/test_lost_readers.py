@@ -22,7 +22,10 @@ def assert_done(folder, updates):
     assert Checkpoints(folder / "checkpoints").latest() == updates
 
 
-@pytest.mark.parametrize("words", ["--workers 2", "--plan threads", "--plan inline"])
+@pytest.mark.parametrize(
+    "words",
+    ["--workers 2", pytest.param("--plan threads", marks=pytest.mark.slow), "--plan inline"],
+)
 def test_a_reader_that_leaves_ends_no_run(tmp_path, words):
     command = f"-m srl run talking_env:Talks --num-envs 4 --updates 3 {words} --run-dir".split()
     with subprocess.Popen(
