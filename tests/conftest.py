@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import contextlib
+import gc
 import mmap
 import os
 import signal
@@ -28,10 +29,14 @@ MOST_BYTES = 2 << 30
 def pytest_configure() -> None:
     """Lets Ctrl-C reach the processes of tests, also where a shell's `&` has it ignored.
 
-    Their compiled programs go to the folder that SRL_COMPILATION_CACHE names.
+    Compiled programs go to the folder that SRL_COMPILATION_CACHE names, also those of processes of
+    tests that keep none by themselves.
     """
+    from srl.system.compilation import cache_environment
+
     if "SRL_COMPILATION_CACHE" not in os.environ:
         os.environ["SRL_COMPILATION_CACHE"] = str(programs_folder())
+    os.environ |= cache_environment()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -88,6 +93,12 @@ def compiled_programs_are_kept() -> None:
     from srl.system.compilation import keep_compiled_programs
 
     keep_compiled_programs()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def garbage_is_collected_seldom() -> None:
+    """Traces are millions of small objects, nearly all of which stay, as in a run's start."""
+    gc.set_threshold(100_000)
 
 
 PLUGIN = "def initialize():\n    pass  # registers nothing, as where a driver is missing\n"

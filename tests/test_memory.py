@@ -35,8 +35,10 @@ def growth(step, calls):
     return resident() - before
 
 
-@pytest.mark.parametrize("batch_size", [64, 16])
-@pytest.mark.parametrize("env", ["native:CartPole-v1", "native:MountainCarContinuous-v0"])
+@pytest.mark.parametrize(
+    ("env", "batch_size"),
+    [("native:CartPole-v1", 64), ("native:MountainCarContinuous-v0", 16)],
+)
 def test_ten_million_steps_of_a_native_pool_take_no_memory(env, batch_size):
     with make_pool(env, 64, batch_size) as pool:
         rows = pool.rows(2) if batch_size == 64 else None

@@ -181,13 +181,6 @@ class Program:
         return self.process.returncode, output, errors
 
 
-def wait(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def main(run_dir, *options):
     resume = "resume" in options
     values = dict(option.split("=") for option in options if "=" in option)

@@ -73,10 +73,10 @@ def instances():
 
 
 REPEATED = (
-    *("C51, dueling", "PQN", "PQN, QMIX", "IMPALA"),
+    *("C51, dueling", "PQN", "PQN, QMIX", "IMPALA", "R2D2", "SAC"),
     *("TD3 with memory", "DiscreteSAC with memory"),
 )
-"""What learns as another one does, with memory or without."""
+"""What learns as another one does: with memory or without, with a mixer, with distributions."""
 NAMES = [
     pytest.param(name, marks=pytest.mark.slow) if name in REPEATED else name for name in instances()
 ]
@@ -103,9 +103,9 @@ def test_halves_whose_sums_are_added_learn_what_the_whole_learns(name):
     def halves_of(n):
         return jax.tree.map(lambda *x: np.stack(x), *(unroll_of(n, part) for part in parts(2)))
 
-    whole = state = instance.init(jax.random.key(0))
-    replay = instance.empty_replay(unroll_of(0))
-    replays = jax.vmap(instance.empty_replay)(halves_of(0))
+    whole = state = jax.jit(instance.init)(jax.random.key(0))
+    replay = jax.jit(instance.empty_replay)(unroll_of(0))
+    replays = jax.jit(jax.vmap(instance.empty_replay))(halves_of(0))
     for n in range(3):
         whole, replay, expected = learn(whole, unroll_of(n), replay)
         states, replays, metrics = learn_halves(state, halves_of(n), replays)

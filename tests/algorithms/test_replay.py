@@ -1,5 +1,7 @@
 """What is remembered and drawn again, whichever way slots are divided."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,12 +10,16 @@ from drawn_unrolls import SLOTS, STEPS, parts, unroll_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srl.algorithms.replay import empty, insert, transitions, windows
+from srl.algorithms import replay as replays
+from srl.algorithms.replay import empty, transitions, windows
 from srl.algorithms.replay_sampling import draw, draw_by_priority
 
 BLOCKS = 3
 KEY = jax.random.key(7)
 DISCOUNT = 0.9
+
+
+insert = jax.jit(replays.insert)
 
 
 def filled(updates, slots=range(SLOTS)):
@@ -23,24 +29,35 @@ def filled(updates, slots=range(SLOTS)):
     return replay
 
 
+@partial(jax.jit, static_argnames=("rounds", "share", "length"))
+def drawn(replay, n, slots, rounds, share, length):
+    """Draws, and the observations of their windows."""
+    draws = draw(KEY, replay, n, slots, rounds=rounds, share=share, starts=STEPS)
+    return draws, draws.take(replay, length).observation
+
+
+@partial(jax.jit, static_argnames="steps")
+def transitions_of(unroll, steps):
+    return transitions(windows(unroll, steps + 1), DISCOUNT)
+
+
 @pytest.mark.parametrize("shards", [2, 4])
 @pytest.mark.parametrize("share", [2.0, 1.0, 0.5])
 @settings(max_examples=5, deadline=None)
 @given(n=st.integers(0, 5), length=st.integers(2, STEPS + 1))
 def test_slots_draw_the_same_however_they_are_divided(shards, share, n, length):
-    def drawn(slots):
-        replay = filled(n + 1, slots)
-        draws = draw(KEY, replay, n, np.array(slots), rounds=4, share=share, starts=STEPS)
-        return np.asarray(draws.take(replay, length).observation), np.asarray(draws.slot)
+    def of_slots(slots):
+        draws, window = drawn(filled(n + 1, slots), n, np.array(slots), 4, share, length)
+        return np.asarray(window), np.asarray(draws.slot)
 
-    whole, of_whole = drawn(range(SLOTS))
+    whole, of_whole = of_slots(range(SLOTS))
     for round in range(4):
         expected = {
             (slot, *map(tuple, whole[round, :, k])) for k, slot in enumerate(of_whole[round])
         }
         found = set()
         for slots in parts(shards):
-            window, of = drawn(slots)
+            window, of = of_slots(slots)
             found |= {(s, *map(tuple, window[round, :, k])) for k, s in enumerate(of[round])}
         assert found == expected
 
@@ -49,8 +66,8 @@ def test_slots_draw_the_same_however_they_are_divided(shards, share, n, length):
 @given(n=st.integers(0, 7), length=st.integers(2, STEPS + 1))
 def test_a_window_is_of_one_slot_and_one_unroll_that_is_remembered(n, length):
     replay = filled(n + 1)
-    draws = draw(KEY, replay, n, np.arange(SLOTS), rounds=5, share=2.0, starts=STEPS)
-    update, row, slot = np.moveaxis(np.asarray(draws.take(replay, length).observation), -1, 0)
+    draws, window = drawn(replay, n, np.arange(SLOTS), 5, 2.0, length)
+    update, row, slot = np.moveaxis(np.asarray(window), -1, 0)
     assert (update == update[:, :1]).all()
     assert (slot == np.asarray(draws.slot)[:, None]).all()
     first = np.asarray(draws.row)[:, None]
@@ -101,7 +118,7 @@ def test_small_priorities_in_a_large_replay_are_drawn_as_often_as_they_weigh():
 @given(n=st.integers(0, 50), steps=st.integers(1, STEPS))
 def test_transitions_begin_at_every_row_and_stop_where_their_episode_or_unroll_ends(n, steps):
     unroll = unroll_of(n)
-    given_back = transitions(windows(unroll, steps + 1), DISCOUNT)
+    given_back = jax.device_get(transitions_of(unroll, steps))
     ended = unroll.terminated | unroll.truncated
     for t in range(STEPS):
         for slot in range(SLOTS):

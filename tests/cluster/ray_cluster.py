@@ -5,8 +5,9 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from waiting import wait_until
 
 PROGRAM = [sys.executable, "-m", "ray.scripts.scripts"]
 AGAIN = ["sh", "-c", 'until "$@"; do sleep 1; done', "sh"]  # on a slow machine a start gives up
@@ -96,8 +97,5 @@ class RayCluster:
             host.popen(*words, env=self.environment, stdout=log, stderr=log)
 
     def _wait_for_head(self):
-        deadline = time.monotonic() + SECONDS
         log = self.folder / f"{self.head.name}-ray.log"
-        while "Ray runtime started" not in (told := log.read_text()):
-            assert time.monotonic() < deadline, told
-            time.sleep(0.1)
+        wait_until(lambda: "Ray runtime started" in log.read_text(), SECONDS, log.read_text)

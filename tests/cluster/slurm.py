@@ -4,7 +4,8 @@ import re
 import secrets
 import shutil
 import subprocess
-import time
+
+from waiting import wait_until
 
 CONFIG = """
 ClusterName=test
@@ -138,11 +139,7 @@ class Slurm:
         return self._wait(arrived, seconds)
 
     def _wait(self, condition, seconds):
-        deadline = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < deadline, self._told(self.run("squeue", "-l").stdout)
-            time.sleep(0.1)
-        return found
+        return wait_until(condition, seconds, lambda: self._told(self.run("squeue", "-l").stdout))
 
     def _told(self, what):
         logs = sorted(self.folder.glob("*.log"))

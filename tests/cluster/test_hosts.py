@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 HERE = Path(__file__).parent
 ECHO = HERE / "echo.py"
@@ -36,13 +37,6 @@ def sleeper(host, **options):
     process = host.popen(*command, stdout=subprocess.PIPE, **options)
     assert process.line() == "up"
     return process
-
-
-def wait(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def receive_datagrams(host):
@@ -183,7 +177,7 @@ def test_nothing_is_left_when_the_tests_are_killed(tmp_path):
         assert used < network_namespaces()
         tests.kill()
         assert tests.stdout.read() == ""  # which all processes of the hosts held
-    wait(lambda: not used & network_namespaces())
+    wait_until(lambda: not used & network_namespaces())
 
 
 def network_namespaces():

@@ -1,9 +1,9 @@
 """What srl will count on of Slurm, and the harness that runs it."""
 
 import signal
-import time
 
 import pytest
+from waiting import wait_until
 
 SECONDS = 60
 
@@ -26,10 +26,11 @@ def submit(cluster, script, *options):
 
 def wait_lines(file, *lines):
     """Waits until a file has these lines and no others, in any order."""
-    deadline = time.monotonic() + SECONDS
-    while sorted(told := file.read_text().splitlines() if file.exists() else []) != sorted(lines):
-        assert time.monotonic() < deadline, told
-        time.sleep(0.05)
+
+    def told():
+        return file.read_text().splitlines() if file.exists() else []
+
+    wait_until(lambda: sorted(told()) == sorted(lines), SECONDS, told)
 
 
 def test_a_job_runs_on_each_of_its_hosts(slurm, tmp_path):

@@ -2,13 +2,14 @@
 
 import os
 import signal
-import time
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from small_runs import CARTPOLE
+from waiting import wait_until
 from watching import processes
 
 from srl import Evaluation
@@ -53,7 +54,6 @@ class SlowFilms(CartPoleEnv):
 
 experiment = replace(experiment, env=SlowFilms)
 """
-SECONDS = 300  # on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +63,7 @@ def training():
         yield training
 
 
-def wait(condition):
-    """Waits for a condition; gives what it gives."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
+wait = partial(wait_until, seconds=300)  # on a busy machine
 
 
 def test_the_newest_version_is_offered_next_and_the_best_one_kept(training, tmp_path):

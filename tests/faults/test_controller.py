@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from srl.api.cli import main
 
@@ -33,11 +33,7 @@ def start(tmp_path):
 
 
 def wait(condition, what):
-    deadline = time.monotonic() + DEADLINE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
+    return wait_until(condition, DEADLINE, lambda: what)
 
 
 def workers(run):

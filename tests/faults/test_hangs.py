@@ -5,7 +5,7 @@ import signal
 import pytest
 from real_runs import RealRun
 
-ONE_PROCESS = [[], ["--plan", "threads"]]
+ONE_PROCESS = [[], pytest.param(["--plan", "threads"], marks=pytest.mark.slow)]
 INLINE, DECOUPLED = ["--plan", "inline"], ["--plan", "decoupled"]
 REPLICATED = ["--plan", "replicated", "--plan.learners.replicas", 2]
 
@@ -28,7 +28,7 @@ def test_a_run_in_one_process_names_what_hangs_before_its_first_update(tmp_path,
         assert "there is no checkpoint yet" in run.told
 
 
-@pytest.mark.parametrize("words", [INLINE, DECOUPLED])
+@pytest.mark.parametrize("words", [INLINE, pytest.param(DECOUPLED, marks=pytest.mark.slow)])
 def test_an_actor_that_hangs_before_the_first_update_is_named_and_started_again(tmp_path, words):
     with hanging(tmp_path, *words, "--heartbeat-seconds", 8) as run:
         run.wait(lambda: "actors-0 has shown no progress; it is started again" in run.told)

@@ -3,12 +3,12 @@
 import json
 import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from real_runs import RealRun
+from waiting import wait_until
 
 from srl.config.experiment import load_experiment
 from srl.evaluation.background import processes_beside
@@ -45,24 +45,15 @@ def rater_of(run_folder):
     return None
 
 
-def wait(condition, seconds=60):
-    """Waits for a condition; gives what it gives."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
-
-
 def test_the_rater_is_started_again_when_it_dies_and_ended_with_the_run(tmp_path):
     (tmp_path / "experiment.py").write_text(GAME)
     resolved, told = load_experiment(str(tmp_path / "experiment.py")), []
     run = create_run(resolved, tmp_path / "run")
     with processes_beside(resolved.experiment, run.path, told.append):
-        first = wait(lambda: rater_of(run.path))
+        first = wait_until(lambda: rater_of(run.path))
         os.kill(first, signal.SIGKILL)
-        second = wait(lambda: rater_of(run.path) not in (None, first) and rater_of(run.path))
-        wait(lambda: os.getpriority(os.PRIO_PROCESS, second) == 19)
+        second = wait_until(lambda: rater_of(run.path) not in (None, first) and rater_of(run.path))
+        wait_until(lambda: os.getpriority(os.PRIO_PROCESS, second) == 19)
     assert rater_of(run.path) is None
     assert told == [
         "the rater was killed by SIGKILL; it is started again; "

@@ -37,7 +37,10 @@ def raised(tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize("words", ["", "--workers 1", "--plan threads", "--plan inline"])
+@pytest.mark.parametrize(
+    "words",
+    ["", "--workers 1", pytest.param("--plan threads", marks=pytest.mark.slow), "--plan inline"],
+)
 def test_an_exception_is_shown_with_the_environments_own_frames(raised, words):
     done, log = raised(*words.split())
     shown = done.stdout + done.stderr

@@ -42,7 +42,7 @@ def test_fractions_and_choices_of_the_user_reach_both_processes_on_a_gpu(run, mo
     assert {each["choices"] for each in taken} == {"act=cpu,copies=apart,prefetch=off"}
 
 
-@pytest.mark.parametrize("choices", ["", "act=cpu"])
+@pytest.mark.parametrize("choices", ["", pytest.param("act=cpu", marks=pytest.mark.slow)])
 def test_one_process_acts_and_learns_on_a_gpu_that_no_other_takes(run, monkeypatch, choices):
     monkeypatch.setenv("SRL_GPU", choices)
     (taken,) = run()

@@ -11,7 +11,8 @@ import sys
 import numpy as np
 import pytest
 import tiny_trainer
-from tiny_trainer import STEPS, Program, TinyTrainer, wait
+from tiny_trainer import STEPS, Program, TinyTrainer
+from waiting import wait_until
 
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
@@ -168,7 +169,7 @@ def test_a_run_killed_in_its_first_minutes_goes_on_from_one_of_its_first_updates
     folder = tmp_path / "run"
     with Program(folder, "updates=60", "report-every=7", "pause=0.01") as program:
         program.wait_for("updates 7/60")
-        wait(lambda: Checkpoints(folder / "checkpoints").versions())
+        wait_until(lambda: Checkpoints(folder / "checkpoints").versions())
         program.process.kill()
         program.end()
     assert Checkpoints(folder / "checkpoints").latest() == 1
@@ -189,7 +190,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path):
 def test_a_second_interrupt_during_the_last_checkpoint_loses_nothing_that_was_written(tmp_path):
     folder, width = tmp_path / "run", 20_000_000
     with Program(folder, "updates=60", f"width={width}") as program:
-        wait(lambda: Checkpoints(folder / "checkpoints").versions())
+        wait_until(lambda: Checkpoints(folder / "checkpoints").versions())
         program.process.send_signal(signal.SIGINT)
         program.wait_for("is whole, it goes on after update 1")
         program.process.send_signal(signal.SIGINT)

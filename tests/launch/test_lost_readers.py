@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import tiny_trainer
-from tiny_trainer import Program, wait
+from tiny_trainer import Program
+from waiting import wait_until
 
 from srl.record.checkpoint import Checkpoints
 from srl.run.status import read_outcome, read_reason
@@ -21,7 +22,10 @@ def assert_done(folder, updates):
     assert Checkpoints(folder / "checkpoints").latest() == updates
 
 
-@pytest.mark.parametrize("words", ["--workers 2", "--plan threads", "--plan inline"])
+@pytest.mark.parametrize(
+    "words",
+    ["--workers 2", pytest.param("--plan threads", marks=pytest.mark.slow), "--plan inline"],
+)
 def test_a_reader_that_leaves_ends_no_run(tmp_path, words):
     command = f"-m srl run talking_env:Talks --num-envs 4 --updates 3 {words} --run-dir".split()
     with subprocess.Popen(
@@ -66,7 +70,7 @@ def test_a_stop_after_the_terminal_was_closed_still_writes_a_checkpoint(tmp_path
         program.wait_for("updates 1/600")
         program.process.stdout.close()
         program.process.stderr.close()
-        wait(lambda: (folder / "metrics.jsonl").read_text().count("\n") > 3)
+        wait_until(lambda: (folder / "metrics.jsonl").read_text().count("\n") > 3)
         program.process.terminate()
         assert program.process.wait(60) == 130
     assert read_outcome(folder) == 130

@@ -5,7 +5,8 @@ import signal
 import time
 
 import pytest
-from tiny_trainer import Program, TinyTrainer, wait
+from tiny_trainer import Program, TinyTrainer
+from waiting import wait_until
 
 from srl.api.cli import main
 from srl.config.experiment import load_experiment
@@ -14,8 +15,9 @@ from srl.run.folder import create_run
 from srl.system.supervised import process_state
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("how", ["python", "released"])
+@pytest.mark.parametrize(
+    ("how", "number"), [("python", signal.SIGINT), ("released", signal.SIGTERM)]
+)
 def test_one_signal_ends_a_run_whose_first_update_never_comes(tmp_path, how, number):
     with Program(tmp_path / "run", "updates=60", f"hang={how}", "at=1") as program:
         program.wait_for("it hangs")
@@ -36,9 +38,7 @@ def test_code_that_holds_pythons_lock_for_good_is_named_and_ends_with_two_interr
     with Program(tmp_path / "run", *words) as program:
         program.wait_for("in hang", "stderr")
         program.process.send_signal(signal.SIGINT)
-        deadline = time.monotonic() + 30
-        while program.catches(signal.SIGINT) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: not program.catches(signal.SIGINT))
         program.process.send_signal(signal.SIGINT)
         assert program.end()[0] == -signal.SIGINT
 
@@ -52,8 +52,8 @@ def test_a_run_that_was_stopped_for_longer_than_the_limit_shows_no_stacks(tmp_pa
         program.wait_for("updates 2/9")
         stop(program.process.pid, number)
         stopped = time.monotonic()
-        wait(lambda: process_state(program.process.pid).startswith("stopped"))
-        wait(lambda: time.monotonic() > stopped + 9)  # 0.5 s, and 6 s to spare
+        wait_until(lambda: process_state(program.process.pid).startswith("stopped"))
+        wait_until(lambda: time.monotonic() > stopped + 9)  # 0.5 s, and 6 s to spare
         os.killpg(program.process.pid, signal.SIGCONT)
         code, _, errors = program.end()
     assert code == 0

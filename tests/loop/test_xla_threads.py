@@ -6,6 +6,11 @@ import sys
 
 import pytest
 
+from srl.config.experiment import load_experiment
+from srl.loop import xla_threads
+from srl.loop.binding import bind_policy_set
+from srl.pools import make_pool
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -62,13 +67,38 @@ def threads(*arguments: str, **variables: str) -> int:
     return int(done.stdout.splitlines()[-1])
 
 
+@pytest.fixture
+def chosen(monkeypatch):
+    """Gives the number of threads that XLA would get in a process: where it is not kept, all."""
+    kept = []
+    monkeypatch.setattr(xla_threads, "keep_to_threads", kept.append)
+    choices = {"act": xla_threads.choose_for_acting, "learn": xla_threads.choose_for_learning}
+
+    def choose(role, *arguments):
+        experiment = load_experiment("native:CartPole-v1", arguments).experiment
+        with make_pool(experiment.env, 1) as pool:
+            policy_set = bind_policy_set(experiment, pool.specs)
+        choices[role](experiment, policy_set, experiment.num_envs)
+        return kept.pop() if kept else len(os.sched_getaffinity(0))
+
+    return choose
+
+
+WIDE = ("--num-envs", "512", "--algorithm.network.mlp.width", "256")
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
-def test_small_programs_get_one_thread_and_large_ones_all():
-    wide = ["--num-envs", "512", "--algorithm.network.mlp.width", "256"]
-    assert threads("learn") == threads("act") == 1
-    assert threads("act", *wide) > 1
-    assert threads("learn", *wide, "--algorithm.minibatches", "1") > 1
-    assert threads("learn", "--algorithm", "r2d2") > 1  # a batch of sequences
+def test_small_programs_get_one_thread_and_large_ones_all(chosen):
+    assert chosen("learn") == chosen("act") == 1
+    assert chosen("act", *WIDE) > 1
+    assert chosen("learn", *WIDE, "--algorithm.minibatches", "1") > 1
+    assert chosen("learn", "--algorithm", "r2d2") > 1  # a batch of sequences
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_xla_has_the_threads_that_are_chosen():
+    assert threads("learn") == 1
+    assert threads("act", *WIDE) > 1
     assert threads("learn", NPROC="2") == 2
 
 
@@ -80,5 +110,6 @@ def test_next_to_a_gpu_all_threads_compile_for_it_unless_the_program_is_for_the_
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
-def test_a_workers_threads_fill_its_share_of_the_cores():
-    assert threads("learn", "--num-envs", "4096", SRL_CORES="1") == 1
+def test_a_workers_threads_fill_its_share_of_the_cores(chosen, monkeypatch):
+    monkeypatch.setenv("SRL_CORES", "1")
+    assert chosen("learn", "--num-envs", "4096") == 1

@@ -65,13 +65,6 @@ def run_pass(experiment, group):
     Projection(experiment, OneGroup(group)).run()
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        threading.Event().wait(0.001)
-
-
 def in_time():
     """What those who wait call now and then: from a minute after now on it fails."""
     deadline = time.monotonic() + SECONDS

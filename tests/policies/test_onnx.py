@@ -46,7 +46,7 @@ SEVERAL = spaces.MultiDiscrete([3, 4])
 SMALL = MLP(width=8)
 ATTENTION = EntityAttention(width=8, heads=2, memory=8, cell="lstm")
 KINDS = {
-    "perceptron": (PPO(network=SMALL), VECTOR, CHOICE, {"logits"}),
+    "stacked frames": (PPO(network=SMALL, frame_stack=3), VECTOR, CHOICE, {"logits"}),
     "layer normalisation": (
         PPO(network=MLP(width=8, layer_norm=True, activation="gelu")),
         VECTOR,
@@ -68,7 +68,6 @@ KINDS = {
         TREE,
         {"move/logits", "arm/0/mean", "arm/0/log_std", "arm/1/logits"},
     ),
-    "stacked frames": (PPO(network=SMALL, frame_stack=3), VECTOR, CHOICE, {"logits"}),
     "dueling distributions": (
         DQN(network=SMALL, dueling=True, atoms=5),
         MIXED,

@@ -53,7 +53,7 @@ def disk(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("plan", ["threads", "inline"])
+@pytest.mark.parametrize("plan", [pytest.param("threads", marks=pytest.mark.slow), "inline"])
 def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_update(disk, plan):
     code, shown = disk(
         "100k", f"$srl run $experiment --plan {plan} --run-dir run; c=$?; ls; exit $c"

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from srl.core.errors import RunError
 from srl.core.tree import map_tree
@@ -101,13 +102,6 @@ def none_granted(source, ends):
     assert source.take(0.0) is None
     wait_until(lambda: ends.sink._asking)
     return source.take(0.05) is None
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        threading.Event().wait(0.001)
 
 
 def unroll(source, value):

@@ -2,11 +2,11 @@
 
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from srl.system import started
 from srl.system.supervised import Child, Presence
@@ -77,10 +77,9 @@ def test_all_that_a_child_leaves_ends_though_the_look_for_it_takes_long(child, m
     left = int(output.readline())
     monkeypatch.setattr(started, "_END_SECONDS", 0.0)
     process.reap()
-    deadline = time.monotonic() + 60
+    stat = Path(f"/proc/{left}/stat")
     with suppress(FileNotFoundError):
-        while Path(f"/proc/{left}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            assert time.monotonic() < deadline
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def test_a_child_shows_its_stack_and_its_state_until_it_is_killed(child):

@@ -30,7 +30,7 @@ def learned(tmp_path, capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "plan"),
     [
-        ("ppo-cartpole", "threads"),
+        pytest.param("ppo-cartpole", "threads", marks=pytest.mark.slow),
         pytest.param("ppo-pendulum", "decoupled", marks=pytest.mark.slow),
         pytest.param("pqn-cartpole", "central", marks=pytest.mark.slow),
         pytest.param("pqn-acrobot", "inline", marks=pytest.mark.slow),

@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from tiny_trainer import wait
+from waiting import wait_until
 
 from srl.tracking import metrics_server
 from srl.tracking.metrics_server import MOST_CONNECTIONS, MetricsServer, for_known_hosts
@@ -46,13 +46,13 @@ def half_open(server):
 
 
 def test_half_open_requests_hold_few_threads_and_keep_no_reader_out(server, half_open):
-    wait(lambda: half_open() <= MOST_CONNECTIONS)
+    wait_until(lambda: half_open() <= MOST_CONNECTIONS)
     assert status(server, "127.0.0.1") == 200
 
 
 def test_half_open_requests_are_ended(server, half_open, monkeypatch):
     monkeypatch.setattr(metrics_server, "MOST_SECONDS", 0.1)
-    wait(lambda: half_open() == 0)
+    wait_until(lambda: half_open() == 0)
 
 
 @pytest.mark.parametrize(

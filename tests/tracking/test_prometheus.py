@@ -2,8 +2,9 @@ import socket
 import urllib.error
 
 import pytest
-from tiny_trainer import STEPS, wait
+from tiny_trainer import STEPS
 from tracked_runs import UPDATES, free_port, new_run, resumed_run, scraped
+from waiting import wait_until
 
 from srl.core.errors import RunError, UserError
 from srl.run.metrics import read_metrics
@@ -21,7 +22,7 @@ def test_the_newest_report_can_be_read_while_a_run_goes_on(tmp_path, capsys):
 
     def look(trainer):
         if trainer.updates == 4:
-            wait(answers)
+            wait_until(answers)
 
     options = ("--trackers", "prometheus", "--tracking.prometheus-port", str(port), "--seed", "7")
     assert new_run(tmp_path / "run", *options, on_update=look) == 0
@@ -51,7 +52,7 @@ def test_other_hosts_can_read_only_if_that_is_asked_for(tmp_path, options, reach
 
     def look(trainer):
         if trainer.updates == 1:
-            wait(lambda: listens("127.0.0.1"))
+            wait_until(lambda: listens("127.0.0.1"))
             found.append(listens(other))
 
     given = ("--trackers", "prometheus", "--tracking.prometheus-port", str(port))
@@ -78,7 +79,7 @@ def test_a_resumed_run_listens_again(tmp_path):
 
     def fail(trainer):
         if trainer.updates == 4:
-            wait(lambda: scraped_or_nothing(port, seen))
+            wait_until(lambda: scraped_or_nothing(port, seen))
             raise RunError("the simulator raised")
 
     given = ("--trackers", "prometheus", "--tracking.prometheus-port", str(port))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +33,7 @@ _STOP_SECONDS = 10.0
 _POOL_SECONDS = 2.0
 _BATCHES = 20  # of actions
 _GOAL = 18.0
+_SLOTS = "64,512,4096"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 Measured = dict[str, Any]
@@ -137,12 +137,12 @@ def _place(room: Room) -> Measured:
     return {"value": "holds", "unit": ""}
 
 
-def _act(game: str, slots: str, variables: Mapping[str, str], room: Room) -> Measured:
+def _act(game: str, room: Room) -> Measured:
     """Measures microseconds a call of `act`, from NumPy's arrays to NumPy's arrays."""
-    words = ["--num-slots", slots, "--through", "thread", "--seconds", "1.5", "--rounds", "2"]
-    target = [f"{_FILE}:{game}", *words, "--json"]
+    words = f"--num-slots {_SLOTS} --through thread --seconds 1.5 --rounds 2 --json"
+    target = [f"{_FILE}:{game}", *words.split()]
     command = child_command("srl.api.cli", "bench", "act", *target, dies_with_parent=True)
-    lines = [json.loads(line) for line in _output(command, room, variables).splitlines()]
+    lines = [json.loads(line) for line in _output(command, room).splitlines()]
 
     def found(through: str) -> list[float]:
         return [x["latency_us"] for x in lines if x["config"]["through"] == through]
@@ -150,7 +150,7 @@ def _act(game: str, slots: str, variables: Mapping[str, str], room: Room) -> Mea
     return {
         "value": found("in process"),
         "unit": "us",
-        "slots": [int(count) for count in slots.split(",")],
+        "slots": [int(count) for count in _SLOTS.split(",")],
         "program_us": found("compiled call"),
         "policy_server_us": found("thread"),
     }
@@ -171,7 +171,7 @@ def _play_pong(room: Room) -> Measured:
     return {"value": seconds, "unit": "s", "env_steps": report["env_steps"]}
 
 
-def _output(command: Sequence[str], room: Room, variables: Mapping[str, str] = _NOTHING) -> str:
+def _output(command: Sequence[str], room: Room) -> str:
     """The output of a command."""
     with TemporaryFile() as errors:
         try:
@@ -179,7 +179,6 @@ def _output(command: Sequence[str], room: Room, variables: Mapping[str, str] = _
                 command,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, **variables},
                 timeout=room.left,
                 check=False,
             )
@@ -207,7 +206,6 @@ def _chosen(choice: str) -> dict[str, str]:
 
 
 _HIDE, _CHEETAH, _PONG = "hide_and_seek", "half_cheetah", "pong"
-_SLOTS = "64,512,4096"
 _PLAIN = "--plan replicated --plan.learners.replicas 1"
 _AHEAD, _CENTRAL, _DECOUPLED = "--max-staleness 1", "--plan central", "--plan decoupled"
 _SERVING = "--plan serving"
@@ -235,8 +233,8 @@ ROWS: Sequence[Row] = (
     _training("pong", "Pong, PPO, Nature CNN", _PONG),
     _training("cartpole", "CartPole in JAX, PPO, `fused`", "cartpole", every=50),
     _training("breakout", "MinAtar Breakout in JAX, PPO, `fused`", "breakout", every=10),
-    Row("act-hide", "`act` of hide-and-seek", partial(_act, _HIDE, _SLOTS, _NOTHING)),
-    Row("act-cheetah", "`act` of HalfCheetah", partial(_act, _CHEETAH, _SLOTS, _NOTHING)),
+    Row("act-hide", "`act` of hide-and-seek", partial(_act, _HIDE)),
+    Row("act-cheetah", "`act` of HalfCheetah", partial(_act, _CHEETAH)),
     _switched(
         _chosen("convolutions=patches"),
         "pong-patches",

@@ -66,7 +66,7 @@ class PoolChecks:
 
     def _spaces(self) -> Iterator[Finding]:
         specs = self._pool.specs
-        yield from spaces_findings(specs.observation, specs.action, lambda: None)
+        yield from spaces_findings(specs.observation, specs.action)
 
     def _results(self) -> Iterator[Finding]:
         specs, agents = self._pool.specs, len(self._pool.specs.agents)

@@ -158,8 +158,10 @@ def _check(
                 raise UserError(f"{flag} is for --search {' or '.join(ways)}")
     if options.search == "pbt":
         expect_exploitable(searched, experiment)
-    elif options.trials is None and not _countable(options, searched):
-        raise UserError("give --trials N: how many to draw")
+    elif options.trials is None:
+        drawn = any(isinstance(each, Range) for each in searched)
+        if drawn or options.search == "optuna":
+            raise UserError("give --trials N: how many to draw")
 
 
 _OPTIONS_OF: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -168,11 +170,6 @@ _OPTIONS_OF: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("random", "optuna"): ("trials", "seeds"),
 }
 """The options that only some ways to search have."""
-
-
-def _countable(options: Any, searched: Sequence[Searched]) -> bool:
-    """Tells if all trials can be run: there are lists alone."""
-    return options.search == "random" and not any(isinstance(each, Range) for each in searched)
 
 
 def _asked(options: Any, texts: Mapping[str, str], resolved: Resolved) -> dict[str, Any]:

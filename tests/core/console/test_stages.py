@@ -1,9 +1,9 @@
 import io
-import time
 
 import pytest
 from rich.console import Console
 from test_evaluate import saved
+from waiting import wait_until
 
 from srl.api.cli import main
 from srl.core.console.stages import Stages
@@ -41,13 +41,10 @@ def test_a_terminal_shows_the_newest_stage_in_one_line_that_goes_at_the_end():
 
 def test_on_a_terminal_the_seconds_go_on_while_nothing_else_is_shown():
     shown, output, now = stages(force_terminal=True, color_system=None)
-    deadline = time.monotonic() + 30
     with shown:
         shown.show("compiling", "before the first update")
         now[0] = 75.0
-        while "for 75 s" not in output.getvalue():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: "for 75 s" in output.getvalue())
 
 
 @pytest.mark.parametrize("words", [["--json"], []])

@@ -151,7 +151,9 @@ def test_a_drawing_that_was_asked_for_needs_no_excuse(caplog):
     assert not caplog.text
 
 
-@pytest.mark.parametrize("camera", ["corner", "top", "follow:seeker_0"])
+@pytest.mark.parametrize(
+    "camera", ["corner", pytest.param("top", marks=pytest.mark.slow), "follow:seeker_0"]
+)
 def test_mujoco_renders_where_opengl_works(camera, pool, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "")
     chosen = painter(camera=camera)

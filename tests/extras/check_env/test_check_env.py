@@ -8,7 +8,8 @@ import pytest
 from gymnasium import spaces
 
 from srl.api.cli import main
-from srl.extras.check_env.report import draw_action
+from srl.extras.check_env.checks import findings
+from srl.extras.check_env.report import Finding, draw_action
 
 MODULE = "broken_environments"
 QUICK = ("--steps", "120")
@@ -17,6 +18,17 @@ QUICK = ("--steps", "120")
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Starts no process for the checks, as environments that end or hang theirs need one."""
+
+    def found(settings):
+        each = findings(settings, watch=lambda making=False: None)
+        return (finding for finding in each if isinstance(finding, Finding))
+
+    monkeypatch.setattr("srl.extras.check_env.command.findings_of_child", found)
 
 
 def checked(capsys, env, *words):
@@ -45,6 +57,7 @@ def test_a_good_environment_passes_every_check(capsys, env):
     ]
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("name", "check", "told"),
     [
@@ -106,6 +119,7 @@ def test_a_broken_promise_is_named(capsys, name, check, told):
     assert told in fixes[0][1]
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("name", "check", "told"),
     [
@@ -155,6 +169,7 @@ def test_options_go_to_the_environment_and_a_person_can_read_it(capsys):
     assert "making the environment raised AssertionError" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -228,6 +243,7 @@ def test_a_file_in_place_of_an_id_is_answered_with_what_to_write(capsys, monkeyp
     assert "srl check-env broken_environments:Good" in told
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_broken_promise_is_placed_in_its_episode(capsys):
     code, found = checked(capsys, f"{MODULE}:LeavesBoundsInItsThirdEpisode")
     assert code == 1

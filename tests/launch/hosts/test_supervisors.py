@@ -10,6 +10,7 @@ import time
 from contextlib import ExitStack, closing
 
 import pytest
+from waiting import wait_until
 from watching import account, processes
 
 from srl.config.experiment import load_experiment
@@ -104,10 +105,7 @@ class Cluster:
         )
 
     def until(self, condition):
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, self.terminal.read_text()
-            time.sleep(0.05)
+        wait_until(condition, SECONDS, self.terminal.read_text)
 
 
 @pytest.fixture

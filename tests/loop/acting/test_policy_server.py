@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from small_runs import CARTPOLE
+from waiting import wait_until
 
 from srl.dataflow.plans import decoupled, serving
 from srl.extras.bench.alone import first_timestep
@@ -117,13 +118,6 @@ def workers(learner):
     yield make
     for worker in made:
         worker.close()
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        threading.Event().wait(0.001)
 
 
 def test_requests_are_answered_together_once_every_place_is_taken(workers):

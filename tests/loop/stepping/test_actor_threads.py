@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from tiny_parts import ENVS, SECONDS, SPECS, TINY, Ends, by_threads, wait_until, with_program
+from tiny_parts import ENVS, SECONDS, SPECS, TINY, Ends, by_threads, with_program
+from waiting import wait_until
 
 from srl import Lesson, make_pool
 from srl.core.errors import RunError

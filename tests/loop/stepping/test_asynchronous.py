@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_parts import SECONDS, TINY, Ends, wait_until
+from tiny_parts import SECONDS, TINY, Ends
+from waiting import wait_until
 
 from srl.core.tree import leaves_of, map_tree
 from srl.extras.bench.alone import first_timestep

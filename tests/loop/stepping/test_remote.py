@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 from small_runs import assert_same
-from tiny_parts import SECONDS, SPECS, TINY, Ends, run_pass, wait_until, with_program
+from tiny_parts import SECONDS, SPECS, TINY, Ends, run_pass, with_program
+from waiting import wait_until
 
 from srl.core.errors import RunError
 from srl.core.tree import map_tree

@@ -13,9 +13,9 @@ from tiny_parts import (
     empty_batches,
     in_time,
     run_pass,
-    wait_until,
     with_program,
 )
+from waiting import wait_until
 
 from srl.loop.acting.local_acting import LocalActing
 from srl.loop.acting.parameters import Published

@@ -260,7 +260,10 @@ def test_what_an_environment_of_a_library_throws_is_told(libraries):
     ("plan", "seconds", "told"),
     [
         ("threads", 2, "the training has shown no progress for 2 s: it waits for environments "),
-        ("inline", 8, "actors-0 has shown no progress; it is started again"),
+        pytest.param(
+            *("inline", 8, "actors-0 has shown no progress; it is started again"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_hangs_within_a_compiled_unroll_is_named(libraries, tmp_path, plan, seconds, told):

@@ -89,7 +89,7 @@ def test_an_observed_mask_of_another_size_is_refused():
         make_pool(Masked, 1, where="observation", size=3)
 
 
-@pytest.mark.parametrize("where", ["info", "method"])
+@pytest.mark.parametrize("where", ["info", pytest.param("method", marks=pytest.mark.slow)])
 def test_no_forbidden_action_is_taken_in_training_and_evaluation(where, tmp_path, capsys):
     words = "--updates 2 --num-envs 2 --algorithm.unroll-length 16 --algorithm.epochs 1".split()
     for workers in ("0", "1"):

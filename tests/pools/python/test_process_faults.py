@@ -287,6 +287,7 @@ def test_a_pool_that_gets_no_descriptor_says_so_and_leaves_none_open():
         return [int(fd) for fd in os.listdir("/proc/self/fd")]
 
     make_pool(Peculiar, 1, workers=1).close()  # loads all modules
+    gc.freeze()  # what is there by now is not looked at each time
     limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_files()) + 64, limits[1]))
     try:
@@ -311,6 +312,7 @@ def test_a_pool_that_gets_no_descriptor_says_so_and_leaves_none_open():
         for fd in held:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        gc.unfreeze()
 
 
 def test_environments_made_anew_with_other_spaces_are_refused_for_good(pools, tmp_path):

@@ -4,9 +4,9 @@ import os
 import select
 import subprocess
 import sys
-import time
 
 import pytest
+from refusals import until_refused
 
 from srl.core.errors import RunError, UserError
 from srl.streams.transport import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
@@ -113,10 +113,7 @@ def test_nothing_of_the_old_place_is_heard_after_the_new(listener, way):
 def test_an_older_start_is_refused_by_either_way(listener, way):
     newer, peer = joined(listener, way[0], incarnation=4)
     with newer, join(listener, way[1], incarnation=3) as older:
-        deadline = time.monotonic() + SECONDS
-        while not listener.refused:
-            assert listener.receive(0.01) is None
-            assert time.monotonic() < deadline
+        until_refused(listener)
         with pytest.raises(Disconnected, match=r"a later incarnation of it, 4, is connected"):
             older.receive(SECONDS)
         newer.send(Message(16))

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from refusals import until_refused
 
 from srl.core.errors import RunError, UserError
 from srl.streams.transport import (
@@ -339,14 +340,6 @@ def test_connections_leave_no_descriptor_behind(ends):
         ends.listener.receive(0.01)
 
 
-def until(ends, condition):
-    """Receives nothing until then."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert ends.listener.receive(0.01) is None
-        assert time.monotonic() < deadline
-
-
 def test_a_fence_ends_the_earlier_start_and_keeps_it_out(ends, caplog):
     zombie, peer = ends.joined(1, incarnation=3)
     bystander, other = ends.joined(2, incarnation=0)
@@ -355,7 +348,8 @@ def test_a_fence_ends_the_earlier_start_and_keeps_it_out(ends, caplog):
     with pytest.raises(Disconnected, match="fenced off: only start 4 or a later one"):
         read_all(zombie, ends.listener)
     again = ends.join(1, incarnation=3)
-    until(ends, lambda: ends.listener.refused == 1)
+    until_refused(ends.listener)
+    assert ends.listener.refused == 1
     with pytest.raises(Disconnected, match="fenced off"):
         read_all(again, ends.listener)
     assert "sender 1 (incarnation 3): it is fenced off" in caplog.text
@@ -386,7 +380,8 @@ def test_a_fence_stands_before_anyone_has_come_and_never_sinks(ends):
     ends.listener.fence(1, 4)
     ends.listener.fence(1, 2)
     early = ends.join(1, incarnation=3)
-    until(ends, lambda: ends.listener.refused == 1)
+    until_refused(ends.listener)
+    assert ends.listener.refused == 1
     with pytest.raises(Disconnected, match="only start 4 or a later one may come"):
         read_all(early, ends.listener)
     ends.joined(1, incarnation=5)

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import zmq
+from refusals import until_refused
 from tcp_relay import Relay
 
 from srl.streams.transport import JOINED, LEFT, Disconnected, Identity, Message, connect, listen
@@ -218,20 +219,12 @@ def by_invitation(listener, invitation):
     return opened
 
 
-def until_refused(listener, number):
-    """Receives nothing until so many have been refused."""
-    deadline = time.monotonic() + SECONDS
-    while listener.refused < number:
-        assert listener.receive(0.01) is None
-        assert time.monotonic() < deadline
-
-
 def test_an_invitation_that_was_read_on_the_wire_is_of_no_use(listener, caplog):
     invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
     with NetworkConnection(listener.sealed_address, ME, LIMIT, SECONDS, invitation) as connection:
         listener.receive(SECONDS)
         with contextlib.closing(by_invitation(listener, invitation)):
-            until_refused(listener, 1)
+            until_refused(listener)
         connection.send(Message(16, body=b"still here"))
         assert content(listener.receive(SECONDS)[1]) == b"still here"
         assert "it was not invited" in caplog.text
@@ -241,7 +234,7 @@ def test_whoever_catches_an_invitation_cannot_speak_and_is_cut_off(listener):
     """On the wire the word of an invitation can be read and taken, but not its keys."""
     invitation = ask_for_invitation(listener.address, SECONDS, KEYS)
     with contextlib.closing(by_invitation(listener, invitation)) as thief:
-        until_refused(listener, 1)
+        until_refused(listener)
         deadline = time.monotonic() + SECONDS
         while thief.poll(0, zmq.POLLOUT):  # until there is no connection to send to
             thief.send(bytes(1 << 16), zmq.NOBLOCK)
@@ -314,7 +307,7 @@ def worker_behind(listener, out):
 def test_a_message_without_end_from_a_stranger_ends_its_connection(listener, caplog):
     """ZeroMQ hands over whole messages alone, so no frame of it is ever opened."""
     with worker_behind(listener, endless) as connection:
-        until_refused(listener, 1)
+        until_refused(listener)
         with pytest.raises(Disconnected):
             connection.wait(lambda: None)
     assert "bytes that were not read yet; at most 196,608 may wait" in caplog.text
@@ -325,7 +318,7 @@ def test_a_message_without_end_from_a_stranger_ends_its_connection(listener, cap
 def test_a_stranger_that_stays_silent_is_cut_off(listener, caplog, monkeypatch):
     monkeypatch.setattr("srl.streams.transport.network._SILENT_SECONDS", 0.2)
     with worker_behind(listener, nothing) as connection:
-        until_refused(listener, 1)
+        until_refused(listener)
         with pytest.raises(Disconnected):
             connection.wait(lambda: None)
     assert "no message within 0.2 s" in caplog.text

@@ -4,11 +4,11 @@ import contextlib
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import zmq
+from refusals import until_refused
 
 from srl.core.errors import UserError
 from srl.loop.garbage import return_freed_memory
@@ -37,14 +37,6 @@ def joined(listener, sender=1, keys=KEYS):
     peer, message = listener.receive(SECONDS)
     assert message == Message(JOINED)
     return connection, peer
-
-
-def until_refused(listener, number):
-    """Receives nothing until so many have been refused."""
-    deadline = time.monotonic() + SECONDS
-    while listener.refused < number:
-        assert listener.receive(0.01) is None
-        assert time.monotonic() < deadline
 
 
 def assert_talks(listener, connection, peer):
@@ -116,7 +108,7 @@ STRANGERS = {
 def test_a_stranger_changes_nothing_and_is_logged(listener, which, keys, caplog):
     connection, peer = joined(listener)
     with connection, contextlib.closing(stranger(listener, which, **keys)):
-        until_refused(listener, 1)
+        until_refused(listener)
         assert_talks(listener, connection, peer)
     assert listener.receive(SECONDS) == (peer, Message(LEFT))
     assert "refused from" in caplog.text

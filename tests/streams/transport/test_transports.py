@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import refusals
 import zmq
 
 from srl.core.errors import RunError
@@ -60,11 +61,7 @@ def open_files():
 
 
 def until_refused(listener, number):
-    """Receives nothing until so many have been refused."""
-    deadline = time.monotonic() + SECONDS
-    while listener.refused < number:
-        assert listener.receive(0.01) is None
-        assert time.monotonic() < deadline
+    refusals.until_refused(listener, number)
     assert listener.refused == number
 
 
