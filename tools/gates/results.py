@@ -224,7 +224,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    devices = ", ".join([f"{machine['cores']} cores of {machine['processor']}", *machine["gpus"]])
+    cores = f"{machine['cores']} core{'s' * (machine['cores'] != 1)} of {machine['processor']}"
+    devices = ", ".join([cores, *machine["gpus"]])
     return f"{devices}, with Python {machine['python']} and JAX {machine['jax']}"
 
 
