@@ -59,10 +59,12 @@ def _work(spec: WorkerSpec, control: Control) -> None:
     from srl.workers.worker import WorkerContext
 
     context = WorkerContext(spec, control, recorded_experiment(Path(spec.folder)))
-    fragment = context.plan.fragments[spec.fragment]
-    role = named_role(spec.role) if spec.role else role_of(fragment)
+    if spec.role:
+        role = named_role(spec.role)
+    else:
+        role = role_of(context.plan.fragments[spec.fragment])
     role(context)
-    if "step" not in fragment.nodes:
+    if "step" not in context.plan.fragments[spec.fragment].nodes:
         # Spares it Python's last collection, 0.3 s with JAX. Environments may need that: what
         # one of them leaves open is closed with it.
         gc.freeze()

@@ -8,6 +8,7 @@ from srl.config.experiment import Experiment
 from srl.core.types import Timestep, Unroll
 from srl.dataflow import plans
 from srl.dataflow.cut import cut
+from srl.dataflow.graph import Field
 from srl.dataflow.trace import trace
 from srl.loop.shapes import shapes_of
 from srl.networks import MLP
@@ -33,9 +34,9 @@ EXPERIMENT = Experiment(
 def test_fields_have_the_shapes_of_the_whole_run():
     found = shapes(EXPERIMENT)
     fields = {field.name: field for field in found.unrolls[8]}
-    assert str(fields["observation"]) == "observation float32[9, 6, 4]"
-    assert str(fields["action"]) == "action int32[8, 6]"
-    assert str(fields["version"]) == "version int32[8, 2, 2]"
+    assert fields["observation"] == Field("observation", "float32", (9, 6, 4))
+    assert fields["action"] == Field("action", "int32", (8, 6))
+    assert fields["version"] == Field("version", "int32", (8, 2, 2))
     assert [field.name for field in found.timestep] == list(Timestep._fields)
     assert [field.name for field in found.unrolls[8]] == [
         n for n in Unroll._fields if n not in ("memory", "advice")
@@ -71,11 +72,11 @@ def test_memory_is_carried_each_step_and_kept_once_a_chunk():
     recurrent = PPO(unroll_length=8, chunk=4, minibatches=2, network=MLP(width=4, memory=3))
     experiment = dataclasses.replace(EXPERIMENT, algorithm=recurrent)
     found = shapes(experiment)
-    kept = [str(field) for field in found.unrolls[8] if field.name.startswith("memory")]
-    assert kept == ["memory/policy float32[2, 6, 3]"]
+    kept = [field for field in found.unrolls[8] if field.name.startswith("memory")]
+    assert kept == [Field("memory/policy", "float32", (2, 6, 3))]
     graph = trace(recurrent, found)
     carried = next(e for e in graph.edges if (e.kind, e.name) == ("carry", "memory"))
-    assert [str(field) for field in carried.fields] == ["memory/policy float32[6, 3]"]
+    assert carried.fields == (Field("memory/policy", "float32", (6, 3)),)
     inference = next(s for s in cut(graph, plans.decoupled()) if s.kind == "inference")
     assert inference.request[-1] == inference.reply[-1] == carried.fields[0]
 
