@@ -5,6 +5,7 @@ outside: when its init is killed, the kernel ends its processes and takes its ca
 names away. The inits read a pipe that nobody writes: they end, too, when the tests are killed.
 """
 
+import math
 import os
 import re
 import select
@@ -75,6 +76,15 @@ class Process(subprocess.Popen):
     """A process in namespaces, behind one outside that enters them, waits, and ends as it does."""
 
     _unread = b""
+    _killed = False
+
+    def wait(self, timeout=None):
+        """Waits for the end; the one outside may have stopped itself after it was woken."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while self._killed and self.poll() is None and time.monotonic() < deadline:
+            self.wake()
+            time.sleep(0.01)
+        return super().wait(timeout)
 
     def line(self, seconds=SECONDS) -> str | None:
         """The next line of its output, without its end; None if it has ended, or says none in time.
@@ -100,6 +110,7 @@ class Process(subprocess.Popen):
                 time.sleep(0.001)  # until it has entered
             if self.returncode is None:
                 os.kill(int(inner[0]), number)
+        self._killed |= number == signal.SIGKILL
         if number in (signal.SIGKILL, signal.SIGCONT):
             self.wake()
 
