@@ -262,14 +262,18 @@ class Episodes:
         names = self._specs.statistics
         if not names:
             return
-        count = getattr(self._env, "statistics_of", None)
-        shape = self._traced("statistics_of", count, state).shape if count else None
-        if shape is None or math.prod(shape) != len(names):
-            raise UserError(
-                f"{self._name}: statistics names {', '.join(names)}, and statistics_of(state) "
-                f"{'is missing' if shape is None else f'gave an array of shape {shape}'}; "
-                f"expected ({len(names)},)"
-            )
+        count, what = getattr(self._env, "statistics_of", None), "is missing"
+        if count is not None:
+            given = self._traced("statistics_of", count, state)
+            shape = getattr(given, "shape", None)
+            if shape is not None and math.prod(shape) == len(names):
+                return
+            kind = type(given).__name__
+            what = f"gave {kind}" if shape is None else f"gave an array of shape {shape}"
+        raise UserError(
+            f"{self._name}: statistics names {', '.join(names)}, and statistics_of(state) {what}; "
+            f"expected ({len(names)},)"
+        )
 
     def _traced(self, call: str, function: Any, *operands: Any) -> Any:
         try:

@@ -140,13 +140,18 @@ OF_SEVERAL = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
 def results(given: Any, call: str, names: Sequence[str]) -> Any:
-    """Gives the results of a call; raises InvalidOutput where there are more or fewer."""
-    expected = names if call == "step" else names[:: len(names) - 1]
-    if not isinstance(given, tuple | list) or len(given) != len(expected):
-        several = isinstance(given, tuple | list)
-        what = f"{len(given)} values" if several else type(given).__name__
-        raise InvalidOutput(f"gave {what} at {call}; expected ({', '.join(expected)})")
-    return given
+    """Gives the results of a call; raises InvalidOutput where there are more or fewer.
+
+    A list at a reset is an observation alone, as in Gym before 0.26.
+    """
+    kinds, expected = (tuple | list, names) if call == "step" else (tuple, (names[0], names[-1]))
+    if not isinstance(given, kinds):
+        what = type(given).__name__
+    elif len(given) != len(expected):
+        what = f"{len(given)} values"
+    else:
+        return given
+    raise InvalidOutput(f"gave {what} at {call}; expected ({', '.join(expected)})")
 
 
 def with_part(observation: gymnasium.Space, name: str, part: gymnasium.Space) -> spaces.Dict:

@@ -120,6 +120,13 @@ class Uncounted(Counter):
     statistics = ("largest", "least")
 
 
+class Listed(Counter):
+    """Gives its numbers as a tuple."""
+
+    def statistics_of(self, state):
+        return (state["largest"],)
+
+
 class Branches(Counter):
     """Looks at values while it is traced."""
 

@@ -171,6 +171,7 @@ def test_asynchronous_calls_take_environments_in_any_order():
         ("jax:small_envs:Three", {}, r"reset gave 3 values; expected \(state, observation\)"),
         ("jax:small_envs:Twins", {}, "expected a tuple of names, each once"),
         ("jax:small_envs:Uncounted", {}, r"gave an array of shape \(1,\); expected \(2,\)"),
+        ("jax:small_envs:Listed", {}, r"statistics_of\(state\) gave tuple; expected \(1,\)"),
         ("jax:small_envs:Counter", {"max_episode_steps": 0}, "max_episode_steps is 0; expected a"),
         ("jax:small_envs:Branches", {}, "step cannot be traced by JAX"),
         ("jax:small_envs:Nothing", {}, "which has no observation_space"),

@@ -136,6 +136,20 @@ def test_a_step_that_gives_something_else_is_told(given, told):
             pool.step(np.array([0]))
 
 
+def test_a_reset_that_gives_an_observation_alone_is_told():
+    class Old(gymnasium.Env):
+        observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return [0.5, -0.5]
+
+    with (
+        make_pool(Old, 1) as pool,
+        pytest.raises(RunError, match=r"gave list at reset; expected \(observation, info\)"),
+    ):
+        pool.reset(seed=0)
+
+
 @pytest.mark.parametrize(
     ("space", "observation", "told"),
     [
