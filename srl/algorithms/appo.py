@@ -17,7 +17,7 @@ from srl.algorithms.ppo import PPO, Estimates, PPOInstance, PPOState
 from srl.algorithms.returns import valid_rows, vtrace
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
-from srl.core.settings import AtLeastOne, Range
+from srl.core.settings import AtLeastOne, NotNegative, Range
 from srl.core.types import Array, Unroll
 
 
@@ -40,6 +40,10 @@ class APPO(PPO):
     max_weight: Annotated[float, Range(1.0)] = 10.0
     """The largest weight of a sample: the proximal policy's probability of its action over that of
     the policy that acted."""
+    clip_rho: NotNegative = 1.0
+    """Rho-bar: the largest importance weight of the values' errors."""
+    clip_c: NotNegative = 1.0
+    """C-bar: the largest factor that an importance weight has on the errors after it."""
 
     @property
     def instance(self) -> type[APPOInstance]:
@@ -64,8 +68,9 @@ class APPOInstance(PPOInstance):
         proximal = log_probs(policy, unroll.action, valid)
         log_ratio = jnp.where(valid, proximal - unroll.log_prob, 0.0)
         rows = unroll.reward, unroll.terminated, unroll.truncated, value
-        discounts = self.config.discount, self.config.gae_lambda
-        advantage, correction = vtrace(*rows, log_ratio, *discounts)
-        weight = jnp.exp(jnp.minimum(log_ratio, jnp.log(self.config.max_weight)))
+        config = self.config
+        factors = config.discount, config.gae_lambda, config.clip_rho, config.clip_c
+        advantage, correction = vtrace(*rows, log_ratio, *factors)
+        weight = jnp.exp(jnp.minimum(log_ratio, jnp.log(config.max_weight)))
         own = self.not_by_teacher(unroll.log_prob)
         return Estimates(advantage, correction, jnp.where(own, proximal, jnp.inf), weight)

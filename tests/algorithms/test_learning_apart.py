@@ -34,7 +34,7 @@ def instances():
     cut = {**pqn, "chunk": 0}  # whole unrolls, so that minibatches divide the slots
     memory = MLP(width=8, memory=4)
     shared = MLP(width=8, memory=4, shared=True)
-    impala = {"unroll_length": STEPS}
+    impala = IMPALA(network=memory, unroll_length=STEPS, minibatches=2)
     reppo = REPPO(network=network, unroll_length=STEPS, epochs=2, minibatches=8, atoms=5)
     sequences = {"burn_in": 2, "sequence": 2, "network": memory}
     r2d2 = R2D2(network=memory, batch_size=8, chunk=1, burn_in=1, sequence=2, n_step=2, **sizes)
@@ -63,17 +63,15 @@ def instances():
         ),
         "R2D2": (r2d2.bind(discrete, 10, SLOTS), None),
         "PQN": (PQN(network=network, **pqn).bind(discrete, 10, SLOTS), None),
-        "IMPALA": (IMPALA(network=network, **impala).bind(discrete, 10, SLOTS), None),
         "REPPO": (reppo.bind(continuous, 10, SLOTS), 2),
         "PQN with memory": (PQN(network=memory, **cut).bind(discrete, 10, SLOTS), None),
-        "IMPALA with memory": (IMPALA(network=memory, **impala).bind(discrete, 10, SLOTS), None),
-        "IMPALA, shared": (IMPALA(network=shared, **impala).bind(discrete, 10, SLOTS), None),
+        "IMPALA with memory": (impala.bind(discrete, 10, SLOTS), None),
         "APPO, shared": (APPO(network=shared, **pqn).bind(discrete, 10, SLOTS), None),
     }
 
 
 REPEATED = (
-    *("C51, dueling", "PQN", "PQN, QMIX", "IMPALA", "R2D2", "SAC"),
+    *("C51, dueling", "PQN", "PQN, QMIX", "R2D2", "SAC"),
     *("TD3 with memory", "DiscreteSAC with memory"),
 )
 """What learns as another one does: with memory or without, with a mixer, with distributions."""

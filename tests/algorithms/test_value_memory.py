@@ -19,8 +19,8 @@ SPECS = Specs(spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2), ("agent",
 @cache
 def instance(name="PPO", *, shared=False):
     network = MLP(width=4, depth=1, memory=3, shared=shared)
-    more = {} if name == "IMPALA" else {"minibatches": 1}
-    return ALGORITHMS[name](network=network, unroll_length=STEPS, **more).bind(SPECS, 10, SLOTS)
+    config = ALGORITHMS[name](network=network, unroll_length=STEPS, minibatches=1)
+    return config.bind(SPECS, 10, SLOTS)
 
 
 @cache
@@ -34,8 +34,7 @@ def prepare(name="PPO"):
 
     def prepared(replay, unroll):
         _, replay, batch = instance(name).prepare(state(name), replay, unroll, lambda sums: sums)
-        before = batch.value_memory if name == "IMPALA" else batch.memory["value"][0]
-        return replay, before
+        return replay, batch.memory["value"][0]
 
     return jax.jit(prepared)
 

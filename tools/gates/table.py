@@ -69,10 +69,6 @@ _TWO_STEP = (
     "--algorithm.epsilon-end 1 --algorithm.q-lambda 0"
 )
 _REPLAYED = "--num-envs 8 --algorithm.warm-up {} --algorithm.samples-per-insert 64"
-_IMPALA = (
-    "impala --num-envs 8 --algorithm.discount 0.995 --algorithm.reward-scale 0.1 "
-    "--algorithm.entropy-cost 0.001 --algorithm.learning-rate 2e-3"
-)
 _TENTH = "--algorithm.reward-scale 0.1 --algorithm.value-range"
 _RISING = 0.75  # of the threshold, where returns still rise in the last third
 _FEW_MINIBATCHES = "--algorithm.minibatches 8 --algorithm.gae-lambda 0.9"
@@ -127,17 +123,14 @@ GATES = (
     ),
     *(
         Gate(
-            f"{algorithm.split()[0]}-cartpole:staleness_{bound}",
+            f"{algorithm}-cartpole:staleness_{bound}",
             f"{_CARTPOLE} --algorithm {algorithm} {_APART} {bound}",
             475,
             "none",
             lasting=1,
             seeds=10,
         )
-        # IMPALA looks further than 100 steps ahead: else a cart that leaves the track in 200 is
-        # nearly as good as one that stays. It takes one gradient step a batch, so batches are
-        # small, and values of up to 18 are learned sooner than of 184.
-        for algorithm in (_IMPALA, "appo")
+        for algorithm in ("impala", "appo")
         for bound in (0, 4, "none")
     ),
     # REPPO's critic needs a range of returns.
@@ -228,7 +221,7 @@ GATES = (
     ),
     Gate(
         "impala-cartpole:hidden_velocities",
-        f"{_NO_VELOCITIES} --algorithm {_IMPALA} --algorithm.network.memory 64 "
+        f"{_NO_VELOCITIES} --algorithm impala --algorithm.network.memory 64 "
         "--algorithm.network.cell lstm",
         400,
         "none; without memory below 100",
