@@ -30,7 +30,7 @@ class IMPALA(APPO):
     """Steps of each unroll, with one version of the policy or, with stale data, with several."""
     epochs: AtLeastOne = 1
     """Passes of learning through each batch."""
-    learning_rate: Annotated[Adjustable, Range(0.0)] = 1e-3
+    learning_rate: Annotated[Adjustable, Range(0.0)] = 5e-4
     """The step size of Adam, which replaces the paper's RMSProp."""
     gae_lambda: ZeroToOne = 1.0
     """Lambda: 1 is the original V-trace, 0 the one-step temporal difference."""
