@@ -167,10 +167,5 @@ def log_probs(distribution: Distribution, action: Tree, valid: Array) -> Array:
         action: [T, B, ...].
         valid: bool [T, B]; what the other rows hold does not count.
     """
-    return distribution.log_prob(with_last_row(action, valid))[:-1]
-
-
-def with_last_row(tree: Tree, valid: Array) -> Tree:
-    """Gives arrays [T, B, ...] with zeros at rows that are not valid, and one row more of them."""
-    tree = zero_unless(valid, tree)
-    return jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), tree)
+    after = lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])])  # noqa: E731
+    return distribution.log_prob(jax.tree.map(after, zero_unless(valid, action)))[:-1]
