@@ -320,7 +320,7 @@ def _expect_objective(trial: Trial, whole: Sweep, *, or_none: bool = False) -> N
         or_none: Accept reports of no value, and lacking evaluations, which may be late.
     """
     if state_of(trial) == "done" and math.isnan(trial.value(whole.objective)):
-        key, reports = whole.objective.key, trial.runs[0].reports()
+        key, reports = whole.objective.key, trial.runs[0].newest_first()
         names = dict.fromkeys(name for report in reports for name in report)
         if or_none and (key in names or key.startswith("eval/")):
             return
