@@ -119,6 +119,19 @@ def test_an_experiment_file_is_shared_and_what_cannot_be_made_is_reported(share,
         assert str(tmp_path) not in (moved / name).read_text()
 
 
+def test_a_version_that_a_run_removes_while_it_is_evaluated_is_shared(share, tmp_path):
+    removed = tmp_path / "run" / "checkpoints" / "7.safetensors"
+    file = tmp_path / "walk.py"
+    begin = "        self.steps = 0\n"
+    remove = f"        __import__('pathlib').Path({str(removed)!r}).unlink(missing_ok=True)\n"
+    file.write_text(FILE.replace(begin, begin + remove))
+    _, shared, _ = share(f"{file}:mine")
+    assert not removed.exists()
+    found = json.loads((shared / "results.json").read_text())
+    assert (found["run"], found["version"]) == ("run", 7)
+    assert files_of(shared) == {*COMMON, "policy.onnx", "experiment.py"}
+
+
 def test_policies_of_other_runs_that_play_are_shared_too(tmp_path, save_run):
     with make_pool(GAME.env) as pool:
         specs = pool.specs
