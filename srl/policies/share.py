@@ -126,9 +126,19 @@ def _copy_config(folder: RunFolder, made: RunFolder) -> dict[str, Any]:
     others = *values["policies"].values(), *(values.get("teacher") or ()), values.get("init_from")
     for policy in others:
         if isinstance(policy, dict):  # of another run
-            policy["run"] = Path(policy["run"]).name
+            path = policy["run"]
+            policy["run"] = name = Path(path).name
+            config["overrides"] = [_shortened(word, path, name) for word in config["overrides"]]
     made.config.write_text(json.dumps(unsigned(config), indent=2) + "\n")
     return config
+
+
+def _shortened(word: str, path: str, name: str) -> str:
+    """An argument with the name of a run in place of its path: RUN_DIR, RUN_DIR:V, --flag=..."""
+    flag, equals, given = word.rpartition("=")
+    if given == path or given.startswith(f"{path}:"):
+        return f"{flag}{equals}{name}{given.removeprefix(path)}"
+    return word
 
 
 def _film(experiment: Experiment, made: RunFolder, seed: int, greedy: bool) -> list[str]:

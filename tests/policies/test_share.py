@@ -150,6 +150,21 @@ def test_policies_of_other_runs_that_play_are_shared_too(tmp_path, save_run):
     assert not [file for file in texts if str(tmp_path) in file.read_text()]
 
 
+def test_arguments_name_other_runs_without_their_paths(tmp_path, save_run):
+    with make_pool("CartPole-v1") as pool:
+        specs = pool.specs
+    other = save_run(load_experiment("CartPole-v1", SMALL), specs, tmp_path / "other")
+    words = (*SMALL, "--init-from", f"{other}:7", f"--teacher={other}", "--tags", f"{other}2")
+    run = save_run(load_experiment("CartPole-v1", words), specs, tmp_path / "run")
+    shared = tmp_path / "shared"
+    assert main(["share", str(run), str(shared), "--episodes", "2"]) == 0
+    for folder in (run, other):
+        shutil.rmtree(folder)
+    written = json.loads((shared / "config.json").read_text())["overrides"]
+    assert written[2:] == ["--init-from", "other:7", "--teacher=other", "--tags", f"{other}2"]
+    assert srl.load(shared, trust=True).version == 7
+
+
 def test_a_folder_that_holds_something_is_not_shared_into(tmp_path, capsys):
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "notes.txt").write_text("mine")
