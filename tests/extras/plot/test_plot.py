@@ -238,6 +238,12 @@ def test_axes_say_what_is_drawn_and_in_which_unit(tmp_path):
     assert "return (sum of rewards), mean of the last 100 episodes" in words
 
 
+def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
+    run = make_run(tmp_path / "run", **{"env/$a_^$": lambda i, seed: i})
+    assert plot(run, "--keys", "env/*") == 0
+    assert ">env/$a_^$<" in (run / "plot.svg").read_text()
+
+
 def test_what_ratings_come_from_is_not_called_a_rating(tmp_path):
     numbers = {f"elo/{name}": lambda i, _: i for name in ("hider", "version", "games")}
     run = make_run(tmp_path / "run", **numbers)
