@@ -375,6 +375,13 @@ def test_payoffs_come_as_a_table_too(rated, tmp_path):
     assert not (rated / "payoff.png").exists()
 
 
+def test_payoffs_of_several_runs_folder_are_those_of_the_newest(rated, capsys):
+    assert plot(rated.parent, "--payoff") == 0
+    assert f"48 games: {rated}/payoff.png" in capsys.readouterr().out
+    assert plot(rated.parent / "none", "--payoff") == 2
+    assert "none is not a run folder" in capsys.readouterr().err
+
+
 def test_a_run_without_matches_has_no_payoffs(run, capsys):
     assert plot(run, "--payoff") == 2
     assert "holds no results of matches between its versions" in capsys.readouterr().err
