@@ -26,6 +26,7 @@ from srl.policies.card import card
 from srl.policies.onnx_graph import write_policy
 from srl.record.checkpoint import Checkpoints
 from srl.record.files import UNFINISHED, writing
+from srl.record.ratings import newest_ratings
 from srl.record.run_record import RunFolder, read_config, read_specs
 from srl.record.trust import unsigned
 from srl.run.folder import open_run
@@ -68,26 +69,32 @@ def share(
     if not output.parent.is_dir():
         raise UserError(f"there is no folder {output.parent}; make it, or choose another")
     folder, resolved = open_run(run_dir, trained=True, trust=trust)
-    found = evaluate(
-        *(folder.path, version), episodes=episodes, sampled=sampled, seed=seed, trust=trust
-    )
-    for fixed in found.get("fixed", {}).values():
-        fixed["run"] = Path(fixed["run"]).name
-    # A run that goes on may have a newer one by now.
-    shared: int | str = version or found["version"]
-    with writing(output), tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent) as name:
+    experiment = resolved.experiment
+    with writing(output):
+        unfinished = tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=output.parent)
+    with unfinished as name:
         made = RunFolder(Path(name, "shared"))
-        made.path.mkdir()
-        copy_what_acts(folder, made, shared)
-        missing = _film(resolved.experiment, made, seed, not sampled) + _write_graphs(made)
-        (made.path / "results.json").write_text(json.dumps({**found, "run": folder.path.name}))
-        text = card(output.name, resolved.experiment, found, read_specs(made), made.path)
-        (made.path / "README.md").write_text(text)
-        made.path.replace(output)
+        with writing(output):
+            made.path.mkdir()
+            # Before it is evaluated: a run that goes on removes versions and replaces its best.
+            copy_what_acts(folder, made, version)
+        settings: Any = {"sampled": sampled, "seed": seed, "experiment": experiment}
+        found = evaluate(made.path, episodes=episodes, **settings)
+        found["run"] = folder.path.name
+        if rated := newest_ratings(folder.path):
+            found["ratings"] = rated
+        for fixed in found.get("fixed", {}).values():
+            fixed["run"] = Path(fixed["run"]).name
+        with writing(output):
+            missing = _film(experiment, made, seed, not sampled) + _write_graphs(made)
+            (made.path / "results.json").write_text(json.dumps(found))
+            text = card(output.name, experiment, found, read_specs(made), made.path)
+            (made.path / "README.md").write_text(text)
+            made.path.replace(output)
     return missing
 
 
-def copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str) -> None:
+def copy_what_acts(folder: RunFolder, made: RunFolder, version: int | str | None) -> None:
     """Copies the parts of a run that its policies need, without paths of this machine."""
     values = _copy_config(folder, made)["experiment"]
     if folder.source.exists():
@@ -119,9 +126,19 @@ def _copy_config(folder: RunFolder, made: RunFolder) -> dict[str, Any]:
     others = *values["policies"].values(), *(values.get("teacher") or ()), values.get("init_from")
     for policy in others:
         if isinstance(policy, dict):  # of another run
-            policy["run"] = Path(policy["run"]).name
+            path = policy["run"]
+            policy["run"] = name = Path(path).name
+            config["overrides"] = [_shortened(word, path, name) for word in config["overrides"]]
     made.config.write_text(json.dumps(unsigned(config), indent=2) + "\n")
     return config
+
+
+def _shortened(word: str, path: str, name: str) -> str:
+    """An argument with the name of a run in place of its path: RUN_DIR, RUN_DIR:V, --flag=..."""
+    flag, equals, given = word.rpartition("=")
+    if given == path or given.startswith(f"{path}:"):
+        return f"{flag}{equals}{name}{given.removeprefix(path)}"
+    return word
 
 
 def _film(experiment: Experiment, made: RunFolder, seed: int, greedy: bool) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from srl.record.checkpoint import Checkpoints
 from srl.record.files import short_path
 from srl.record.run_record import RunFolder, read_config
 from srl.run.folder import open_run, record, recorded
-from srl.run.metrics import is_evaluation, read_metrics
+from srl.run.metrics import is_evaluation, newest_first
 from srl.run.status import OUTCOME_FILE, read_outcome
 from srl.run.terminal import DONE
 from srl.run.train_loop import finished
@@ -46,16 +47,14 @@ class ManagedRun:
         """True if there is a run to go on with."""
         return RunFolder(self.path).config.exists()
 
-    def reports(self) -> Sequence[Mapping[str, Any]]:
-        """The lines of its metrics, with those of evaluations; none before the first."""
-        try:
-            return read_metrics(self.path)
-        except OSError:
-            return []
+    def newest_first(self) -> Iterator[Mapping[str, Any]]:
+        """Yields the lines of its metrics, with those of evaluations, the last one first."""
+        with suppress(OSError):  # there is none yet
+            yield from newest_first(self.path)
 
     def progress(self) -> float:
         """The share of its budget that is used up, by its last report."""
-        trained = (report for report in reversed(self.reports()) if not is_evaluation(report))
+        trained = (report for report in self.newest_first() if not is_evaluation(report))
         last = next(trained, None)
         return 0.0 if last is None else self.share_of(last)
 

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         elif number < len(lines):
             logger.warning("%s, line %d is broken and left out: %.40r", path, number, line)
     return reports
+
+
+def newest_first(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yields a run's reports from the last to the first, each parsed only when it is asked for."""
+    for line in reversed((folder / FILE).read_bytes().split(b"\n")):
+        if (report := report_of(line)) is not None:
+            yield report
 
 
 def is_evaluation(report: Mapping[str, Any]) -> bool:

@@ -39,6 +39,10 @@ class Started(NamedTuple):
     """The place to look at it, in a line; empty if no line is needed."""
 
 
+_LARGEST = 1e300  # of a value in a histogram, so that no range of values is infinite
+_LEAST, _LEAST_SHARE = 1e-300, 1e-9  # of a range of values, and of it relative to the values
+
+
 class Histogram(NamedTuple):
     """The distribution of values over B bins."""
 
@@ -49,7 +53,12 @@ class Histogram(NamedTuple):
     def of(values: np.ndarray, bins: int = 64) -> Histogram:
         """Makes the histogram of the finite ones of some values, of any shape."""
         values = np.asarray(values, np.float64).ravel()
-        return Histogram(*np.histogram(values[np.isfinite(values)], bins))
+        values = values[np.abs(values) <= _LARGEST]
+        low, high = (values.min(), values.max()) if values.size else (0.0, 1.0)
+        least = max(_LEAST, _LEAST_SHARE * max(-low, high))
+        if high - low < least:  # NumPy refuses bins narrower than float64 can tell apart
+            low, high = low - max(0.5, least), high + max(0.5, least)
+        return Histogram(*np.histogram(values, bins, (low, high)))
 
 
 class Tracker(Protocol):

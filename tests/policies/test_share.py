@@ -119,6 +119,19 @@ def test_an_experiment_file_is_shared_and_what_cannot_be_made_is_reported(share,
         assert str(tmp_path) not in (moved / name).read_text()
 
 
+def test_a_version_that_a_run_removes_while_it_is_evaluated_is_shared(share, tmp_path):
+    removed = tmp_path / "run" / "checkpoints" / "7.safetensors"
+    file = tmp_path / "walk.py"
+    begin = "        self.steps = 0\n"
+    remove = f"        __import__('pathlib').Path({str(removed)!r}).unlink(missing_ok=True)\n"
+    file.write_text(FILE.replace(begin, begin + remove))
+    _, shared, _ = share(f"{file}:mine")
+    assert not removed.exists()
+    found = json.loads((shared / "results.json").read_text())
+    assert (found["run"], found["version"]) == ("run", 7)
+    assert files_of(shared) == {*COMMON, "policy.onnx", "experiment.py"}
+
+
 def test_policies_of_other_runs_that_play_are_shared_too(tmp_path, save_run):
     with make_pool(GAME.env) as pool:
         specs = pool.specs
@@ -135,6 +148,21 @@ def test_policies_of_other_runs_that_play_are_shared_too(tmp_path, save_run):
     assert srl.evaluate(moved, episodes=2)["results"] == wanted["results"]
     texts = [file for file in moved.rglob("*") if file.suffix in (".json", ".md")]
     assert not [file for file in texts if str(tmp_path) in file.read_text()]
+
+
+def test_arguments_name_other_runs_without_their_paths(tmp_path, save_run):
+    with make_pool("CartPole-v1") as pool:
+        specs = pool.specs
+    other = save_run(load_experiment("CartPole-v1", SMALL), specs, tmp_path / "other")
+    words = (*SMALL, "--init-from", f"{other}:7", f"--teacher={other}", "--tags", f"{other}2")
+    run = save_run(load_experiment("CartPole-v1", words), specs, tmp_path / "run")
+    shared = tmp_path / "shared"
+    assert main(["share", str(run), str(shared), "--episodes", "2"]) == 0
+    for folder in (run, other):
+        shutil.rmtree(folder)
+    written = json.loads((shared / "config.json").read_text())["overrides"]
+    assert written[2:] == ["--init-from", "other:7", "--teacher=other", "--tags", f"{other}2"]
+    assert srl.load(shared, trust=True).version == 7
 
 
 def test_a_folder_that_holds_something_is_not_shared_into(tmp_path, capsys):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from srl.core.errors import RunError
-from srl.run.metrics import MetricsWriter, number, read_metrics
+from srl.run.metrics import MetricsWriter, newest_first, number, read_metrics
 
 
 def report(step, **values):
@@ -39,6 +39,16 @@ def test_a_resumed_curve_is_that_of_a_run_never_stopped(tmp_path):
     write(tmp_path / "parts", [30, 40], resume_at=25)
     for folder in (tmp_path / "whole", tmp_path / "parts"):
         assert [line["env_steps"] for line in read_metrics(folder)] == [10, 20, 30, 40]
+
+
+def test_reports_can_be_read_from_the_last_one_backwards(tmp_path):
+    write(tmp_path, [10, 20])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("broken\n")
+    write(tmp_path, [30])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 4')
+    assert [line["env_steps"] for line in newest_first(tmp_path)] == [30, 20, 10]
 
 
 def test_a_line_at_the_checkpoint_stays(tmp_path):

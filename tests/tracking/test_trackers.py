@@ -1,6 +1,7 @@
 """Trackers that fail, hang or end, and what they get."""
 
 import contextlib
+import math
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +20,7 @@ from srl.core.errors import RunError, UserError
 from srl.loop.training import local_training
 from srl.run.metrics import read_metrics
 from srl.tracking import trackers
-from srl.tracking.tracker import Started
+from srl.tracking.tracker import Histogram, Started
 
 
 class Recorder:
@@ -156,6 +157,16 @@ def test_histograms_come_with_every_so_many_reports(tmp_path):
         (step, value.tag) for step, value in values_of(tmp_path / "run") if value.HasField("histo")
     ]
     assert found == [(step, "parameters/kernel") for step in GRID[1::2]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [math.nan], [1e20], [-1e20] * 3, [0, 5e-324], [1, 1 + 2e-16], [-1.7e308, 1.7e308]],
+)
+def test_no_values_are_without_a_histogram(values):
+    counts, edges = Histogram.of(np.array(values))
+    assert counts.sum() == sum(abs(value) < 1e300 for value in values)
+    assert (np.diff(edges) > 0).all()
 
 
 def test_histograms_show_parameters_gradients_and_actions():

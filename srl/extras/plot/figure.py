@@ -41,6 +41,7 @@ STYLE: dict[Any, Any] = {
     "ytick.color": "#4a545e",
     "svg.fonttype": "none",
     "svg.hashsalt": "srl",
+    "text.parse_math": False,  # names and settings may have dollar signs
     "path.simplify": True,
 }
 

@@ -17,6 +17,7 @@ from srl.core.errors import UserError
 from srl.extras.plot.figure import STYLE, write_figure
 from srl.record.files import short_path, write_output
 from srl.record.ratings import Match, read_payoff
+from srl.record.run_record import find_run, read_config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,16 +45,21 @@ class PayoffMatrix:
 def plot_payoffs(folders: Sequence[Path], out: Path | None, table: Path | None) -> int:
     """Draws runs' payoffs (payoff.png and .svg), or writes them as CSV; gives the exit code.
 
+    Of a folder of several runs, the newest is meant.
+
     Raises:
-        UserError: If a folder holds no results of matches.
+        UserError: If a folder holds no run, or no results of matches.
     """
-    found = [matrix for folder in folders for matrix in payoff_matrices(folder)]
+    runs = [find_run(folder) for folder in folders]
+    for run in runs:
+        read_config(run)  # raises where there is no run
+    found = [matrix for run in runs for matrix in payoff_matrices(run.path)]
     files = []
     if table is not None:
         write_output(table, _csv(found).encode())
         files.append(table)
     if out is not None or table is None:
-        place = folders[0] if len(folders) == 1 else Path()
+        place = runs[0].path if len(runs) == 1 else Path()
         pictures = [out] if out else [place / "payoff.png", place / "payoff.svg"]
         _draw(found, pictures)
         files += pictures

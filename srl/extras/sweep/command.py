@@ -28,7 +28,7 @@ from srl.extras.sweep.space import (
     split_searched,
 )
 from srl.extras.sweep.study_search import PRUNERS, StudySearch
-from srl.extras.sweep.sweep import Search, Sweep, combinations
+from srl.extras.sweep.sweep import MOST_COMBINATIONS, Search, Sweep, combinations
 from srl.extras.sweep.trainers.here import Here
 from srl.extras.sweep.trainers.ray_jobs import RayJobs
 from srl.extras.sweep.trainers.slurm_array import SlurmArray
@@ -162,6 +162,8 @@ def _check(
         drawn = any(isinstance(each, Range) for each in searched)
         if drawn or options.search == "optuna":
             raise UserError("give --trials N: how many to draw")
+        if (count := combinations(searched)) > MOST_COMBINATIONS:
+            raise UserError(f"the lists make {count:,} combinations; give --trials N to draw some")
 
 
 _OPTIONS_OF: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -320,7 +322,7 @@ def _expect_objective(trial: Trial, whole: Sweep, *, or_none: bool = False) -> N
         or_none: Accept reports of no value, and lacking evaluations, which may be late.
     """
     if state_of(trial) == "done" and math.isnan(trial.value(whole.objective)):
-        key, reports = whole.objective.key, trial.runs[0].reports()
+        key, reports = whole.objective.key, trial.runs[0].newest_first()
         names = dict.fromkeys(name for report in reports for name in report)
         if or_none and (key in names or key.startswith("eval/")):
             return

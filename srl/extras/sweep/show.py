@@ -133,7 +133,7 @@ def print_table(trials: Sequence[Trial], sweep: Sweep) -> None:
 
 def json_of(trial: Trial, sweep: Sweep) -> str:
     """A trial as one line of JSON."""
-    values = [sweep.objective.last(run.reports()) for run in trial.runs]
+    values = [sweep.objective.last(run.newest_first()) for run in trial.runs]
     row = {
         "trial": trial.number,
         "state": state_of(trial),

@@ -61,29 +61,28 @@ class StudySearch:
         """Implements `Search.pruned`: by the reports of the trial's first run, step by step."""
         if not self._prunes or trial.recorded:
             return False
-        scores = trial.scores_by_step(self._sweep.objective)
+        scores = trial.new_scores(self._sweep.objective)
         if self._report(trial, scores[:-1]):  # the last one may not be over
             trial.pruned = trial.judged
             self._tell(trial, None, "PRUNED")
         return trial.pruned is not None
 
     def _record_end(self, trial: Trial) -> None:
-        self._report(trial, trial.scores_by_step(self._sweep.objective))
+        self._report(trial, trial.new_scores(self._sweep.objective))
         value = trial.value(self._sweep.objective)
         known = math.isfinite(value)
         self._tell(trial, value if known else None, "COMPLETE" if known else "FAIL")
 
     def _report(self, trial: Trial, scores: list[tuple[int, float]]) -> bool:
-        """Reports the scores after steps that are new, up to one after which Optuna ends it."""
+        """Reports new scores, up to one after which Optuna ends the trial."""
         # The storage holds one study, so a trial's id is its number.
         asked = import_optuna().trial.Trial(self._sweep.study, trial.number)
         for step, score in scores:
-            if step > trial.judged:
-                trial.judged = step
-                with writing(self._sweep.folder / JOURNAL):
-                    asked.report(score, step)
-                    if asked.should_prune():
-                        return True
+            trial.judged = step
+            with writing(self._sweep.folder / JOURNAL):
+                asked.report(score, step)
+                if asked.should_prune():
+                    return True
         return False
 
     def _tell(self, trial: Trial, value: float | None, state: str) -> None:

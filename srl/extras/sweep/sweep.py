@@ -19,6 +19,9 @@ from srl.extras.sweep.trials import Objective, Trial
 from srl.record.files import writing
 from srl.run.managed_run import ManagedRun
 
+MOST_COMBINATIONS = 100_000
+"""As many can take turns; beyond that the values of lists are drawn like those of ranges."""
+
 
 class Search(Protocol):
     """Chooses trials."""
@@ -86,12 +89,15 @@ class Sweep:
 
         Args:
             number: Of the trial, from which, and from the sweep's seed, they follow.
-            shuffled: Whether combinations take turns in a drawn order.
+            shuffled: Whether combinations take turns in a drawn order. Beyond `MOST_COMBINATIONS`
+                they are drawn: hardly any comes twice.
         """
-        place = number % combinations(self.searched)
+        count = combinations(self.searched)
+        if shuffled and count > MOST_COMBINATIONS:
+            return drawn(self.searched, self._seed(number))
+        place = number % count
         if shuffled:
-            order = np.random.default_rng(self.seed).permutation(combinations(self.searched))
-            place = int(order[place])
+            place = int(np.random.default_rng(self.seed).permutation(count)[place])
         lists = [each for each in self.searched if isinstance(each, Listed)]
         turns = itertools.product(*(each.values for each in lists))
         values = next(itertools.islice(turns, place, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,9 @@ class Objective:
         """The metric in a report; NaN where there is none."""
         return number(report.get(self.key))
 
-    def last(self, reports: Sequence[Mapping[str, Any]]) -> float:
+    def last(self, newest_first: Iterable[Mapping[str, Any]]) -> float:
         """The last value that is reported; NaN if none is."""
-        values = map(self.value, reversed(reports))
+        values = map(self.value, newest_first)
         return next(filter(math.isfinite, values), math.nan)
 
     def score(self, value: float) -> float:
@@ -66,7 +66,7 @@ class Trial:
 
     def value(self, objective: Objective) -> float:
         """The mean over its runs of what each came to last; NaN until each has reported."""
-        return float(np.mean([objective.last(run.reports()) for run in self.runs]))
+        return float(np.mean([objective.last(run.newest_first()) for run in self.runs]))
 
     def progress(self) -> float:
         """The share of its budget that is used up."""
@@ -76,15 +76,15 @@ class Trial:
         """True once all of its runs are finished."""
         return all(run.finished() for run in self.runs)
 
-    def scores_by_step(self, objective: Objective) -> list[tuple[int, float]]:
-        """Gives each step that the first run has passed, and the last value by then."""
-        run = self.runs[0]
-        found = {
-            int(STEPS * run.share_of(report)): value
-            for report in run.reports()
-            if math.isfinite(value := objective.value(report))
-        }
-        return [(step, found[step]) for step in sorted(found) if step > 0]
+    def new_scores(self, objective: Objective) -> list[tuple[int, float]]:
+        """Gives each step after `judged` that the first run has passed, and its last value."""
+        run, found = self.runs[0], dict[int, float]()
+        for report in run.newest_first():
+            if math.isfinite(value := objective.value(report)):
+                if (step := int(STEPS * run.share_of(report))) <= self.judged:
+                    break
+                found.setdefault(step, value)
+        return sorted(found.items())
 
     def command(self) -> str:
         """The command that trains with these settings, but for the folder and the seed."""

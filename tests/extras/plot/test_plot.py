@@ -238,6 +238,12 @@ def test_axes_say_what_is_drawn_and_in_which_unit(tmp_path):
     assert "return (sum of rewards), mean of the last 100 episodes" in words
 
 
+def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
+    run = make_run(tmp_path / "run", **{"env/$a_^$": lambda i, seed: i})
+    assert plot(run, "--keys", "env/*") == 0
+    assert ">env/$a_^$<" in (run / "plot.svg").read_text()
+
+
 def test_what_ratings_come_from_is_not_called_a_rating(tmp_path):
     numbers = {f"elo/{name}": lambda i, _: i for name in ("hider", "version", "games")}
     run = make_run(tmp_path / "run", **numbers)
@@ -367,6 +373,13 @@ def test_payoffs_come_as_a_table_too(rated, tmp_path):
     newest = next(x for x in lines if (x["version"], x["others"]) == ("40", "0"))
     assert (newest["side"], newest["games"], newest["points"]) == ("hider", "8", "6")
     assert not (rated / "payoff.png").exists()
+
+
+def test_payoffs_of_several_runs_folder_are_those_of_the_newest(rated, capsys):
+    assert plot(rated.parent, "--payoff") == 0
+    assert f"48 games: {rated}/payoff.png" in capsys.readouterr().out
+    assert plot(rated.parent / "none", "--payoff") == 2
+    assert "none is not a run folder" in capsys.readouterr().err
 
 
 def test_a_run_without_matches_has_no_payoffs(run, capsys):

@@ -86,6 +86,16 @@ def test_a_search_that_was_ended_chooses_as_one_that_was_not(tmp_path):
     assert [trial.number for trial in chooses.wanted(waiting=False)] == [13]  # it goes on
 
 
+def test_each_twentieth_of_a_trial_is_judged_once_by_its_last_value(tmp_path):
+    whole, _ = search(tmp_path)
+    trial = whole.add(whole.drawn(0, shuffled=True))
+    reported(trial, [1.0, 2.0])
+    reported(trial, [3.0, 4.0, 5.0])  # the first two anew
+    assert trial.new_scores(whole.objective) == [(1, 3.0), (2, 4.0), (3, 5.0)]
+    trial.judged = 2
+    assert trial.new_scores(whole.objective) == [(3, 5.0)]
+
+
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_a_trial_that_does_worse_than_others_is_ended_and_a_better_one_is_not(tmp_path, pruner):
     whole, chooses = search(tmp_path, pruner)

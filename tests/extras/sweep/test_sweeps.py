@@ -143,6 +143,19 @@ def test_an_objective_of_an_evaluation_that_there_is_not_is_refused(tmp_path, ca
     assert not (tmp_path / "s").exists()
 
 
+def test_lists_with_very_many_combinations_are_drawn_from_and_are_no_grid(tmp_path, capsys):
+    digits = tuple(map(str, range(10)))
+    searched = tuple(Listed(f"--number-{place}", digits, False) for place in range(30))
+    study, objective = open_study(tmp_path, {}, minimize=False), Objective("episode_return", False)
+    whole = Sweep(tmp_path, study, "CartPole-v1", (), searched, (), 0, objective)
+    first, second = (whole.drawn(number, shuffled=True) for number in (0, 1))
+    assert first != second
+    assert first == whole.drawn(0, shuffled=True)
+    numbers = ",".join(map(str, range(1, 400)))
+    assert sweep(tmp_path / "s", "--env-steps", numbers, "--keep-checkpoints", numbers) == 2
+    assert "the lists make 159,201 combinations; give --trials N" in capsys.readouterr().err
+
+
 def test_a_run_on_a_cluster_has_the_actors_that_are_requested_for_it(tmp_path, monkeypatch):
     study = open_study(tmp_path, {}, minimize=False)
 

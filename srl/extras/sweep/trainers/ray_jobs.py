@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
+from srl.extras.sweep.trainers.memory import RunMemory
 from srl.launch.engines import ray
 from srl.launch.engines.engine import names_file, parts_of, read_names, write_names
-from srl.launch.engines.needs import needs_of
 from srl.run.managed_run import ManagedRun
 
 _RUNNING = ("PENDING", "RUNNING")
@@ -30,7 +30,7 @@ class RayJobs:
         self._submitted = read_names(self._names, "sweep")
         self._address = options.ray_address or os.environ.get("RAY_API_SERVER_ADDRESS", "auto")
         self._queue: list[ManagedRun] = []
-        self._memory: Mapping[str, int] = {}  # of each worker of a run, by fragment
+        self._memory = RunMemory()
         self._jobs: dict[str, ManagedRun] = {}
 
     @property
@@ -87,8 +87,8 @@ class RayJobs:
             self._jobs[job] = run
 
     def _submit(self, run: ManagedRun) -> str:
-        self._memory = self._memory or needs_of(run.experiment).memory
-        parts = parts_of(run.experiment.settled_plan, self._memory)
+        experiment = run.experiment
+        parts = parts_of(experiment.settled_plan, self._memory.of(experiment))
         # Ray starts a shell, which would not hand the signal of a stop on.
         entrypoint = f"cd {shlex.quote(os.getcwd())} && {{ {run.shell_command(python='python')}; }}"
         resources = {self._resource: 0.001} if self._resource else None

@@ -7,16 +7,17 @@ when it is given again, it finds those that wait or run by the numbers in the fo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from srl.core.errors import UserError
+from srl.extras.sweep.trainers.memory import RunMemory
 from srl.launch.engines import slurm
 from srl.launch.engines.engine import names_file, parts_of, read_names, write_names
-from srl.launch.engines.needs import MIB, fitted, needs_of
+from srl.launch.engines.needs import MIB, fitted
 from srl.launch.engines.options import OF_SBATCH
-from srl.launch.engines.slurm_room import names_memory, refuse_long_array, room_of
+from srl.launch.engines.slurm_room import Room, names_memory, refuse_long_array, room_of
 from srl.record.files import write_output
 from srl.run.managed_run import ManagedRun
 
@@ -32,7 +33,7 @@ class SlurmArray:
         self._names = names_file(folder, "slurm")
         self._elements = read_names(self._names, "sweep")
         self._runs: dict[str, ManagedRun] = {}
-        self._memory: Mapping[str, int] = {}  # of each worker of a run, by fragment
+        self._memory = RunMemory()
         self._states = self._listed() if self._elements else {}
 
     @property
@@ -99,32 +100,40 @@ class SlurmArray:
         return dict(line.split() for line in lines)
 
     def _sbatch(self, runs: Sequence[ManagedRun]) -> list[str]:
-        experiment = runs[0].experiment
         room = room_of(self._options, slurm.command)
         if room:
             refuse_long_array(len(runs), room, f"a sweep of {len(runs):,} runs at a time")
-        self._memory = self._memory or needs_of(experiment).memory
-        parts = parts_of(experiment.settled_plan, self._memory)
-        if room and room.nodes:  # each run is on one node
-            node = min(node.cores for node in room.nodes)
-            parts = fitted(parts, node, node, whole=False)
-        cores = sum(part.hosts * part.cores for part in parts)
-        gpus = sum(part.hosts * part.gpus for part in parts)
-        memory = math.ceil(sum(part.hosts * part.memory for part in parts) / MIB)
+        # All elements of an array get the same: enough for each of the runs.
+        sizes = zip(*(sizes_of(run, room, self._memory) for run in runs), strict=True)
+        cores, gpus, memory = map(max, sizes)
         shared = not (room and not room.memory) and not names_memory(self._options)
         given = {name: getattr(self._options, name) for name in OF_SBATCH}
         return [
-            f"--job-name=srl-sweep-{experiment.name}",
+            f"--job-name=srl-sweep-{runs[0].experiment.name}",
             f"--array=0-{len(runs) - 1}%{self._parallel}",
             *("--nodes=1", "--ntasks=1", "--requeue", "--open-mode=append"),
             f"--cpus-per-task={cores}",
             *([f"--gpus-per-node={gpus}"] if gpus else []),
-            *([f"--mem={memory}M"] if shared else []),
+            *([f"--mem={memory}M"] if shared and memory else []),
             "--signal=B:TERM@60",  # a checkpoint before the time is over
             f"--output={self._folder}/%A-%a.log",
             *(f"--{name}={value}" for name, value in given.items() if value),
             *self._options.sbatch,
         ]
+
+
+def sizes_of(run: ManagedRun, room: Room | None, memory: RunMemory) -> tuple[int, int, int]:
+    """Gives the cores, the GPUs and the MiB of a run on one node."""
+    experiment = run.experiment
+    parts = parts_of(experiment.settled_plan, memory.of(experiment))
+    if room and room.nodes:
+        node = min(node.cores for node in room.nodes)
+        parts = fitted(parts, node, node, whole=False)
+    return (
+        sum(part.hosts * part.cores for part in parts),
+        sum(part.hosts * part.gpus for part in parts),
+        math.ceil(sum(part.hosts * part.memory for part in parts) / MIB),
+    )
 
 
 def script_of(runs: Sequence[ManagedRun]) -> str:
