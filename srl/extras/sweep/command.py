@@ -162,7 +162,7 @@ def _check(
         drawn = any(isinstance(each, Range) for each in searched)
         if drawn or options.search == "optuna":
             raise UserError("give --trials N: how many to draw")
-        if (count := combinations(searched)) > MOST_COMBINATIONS:
+        if (count := combinations(tuple(searched))) > MOST_COMBINATIONS:
             raise UserError(f"the lists make {count:,} combinations; give --trials N to draw some")
 
 

@@ -20,7 +20,7 @@ from srl.record.files import writing
 from srl.run.managed_run import ManagedRun
 
 MOST_COMBINATIONS = 100_000
-"""As many can take turns; beyond that the values of lists are drawn like those of ranges."""
+"""The most that take turns; beyond it the values of lists are drawn like those of ranges."""
 
 
 class Search(Protocol):
