@@ -8,6 +8,7 @@ import pytest
 from slurm_run import APART, SECONDS, SlurmRun
 
 from srl.record.checkpoint import Checkpoints
+from srl.record.files import UNFINISHED
 from srl.record.run_record import RunFolder
 from srl.run.status import read_outcome
 from srl.system.child_process import program_command
@@ -38,8 +39,16 @@ def srl(cluster, *words):
     return done.returncode, done.stdout + done.stderr
 
 
+def save(folder, *versions):
+    with closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+        for version in versions:
+            counts = {"env_steps": 1, "updates": version}
+            checkpoints.save(version, {"x": np.zeros(1)}, counts, wait=True)
+
+
 def contents(folder):
-    return {name: (folder / name).read_bytes() for name in KEPT if (folder / name).exists()}
+    files = [*(folder / name for name in KEPT), *folder.glob("checkpoints/*")]
+    return {str(f.relative_to(folder)): f.read_bytes() for f in files if f.exists()}
 
 
 def test_a_run_that_waits_is_cancelled_and_what_is_refused_then_changes_nothing(busy, tmp_path):
@@ -59,13 +68,23 @@ def test_a_run_that_waits_is_cancelled_and_what_is_refused_then_changes_nothing(
     assert read_outcome(run.folder) == 130
     assert busy.run("squeue", "--noheader", "--format=%j").stdout.split() == ["other.sh"]
     (run.folder / "logs" / "terminal.log").write_text("what was told before\n")
+    save(run.folder, 1, 2)
     before = contents(run.folder)
-    assert set(before) == set(KEPT)
+    assert {*KEPT, "checkpoints/1.safetensors", "checkpoints/2.safetensors"} == set(before)
 
     resume = ("resume", run.folder, "--on", "slurm")
-    code, told = srl(busy, *resume, "--sbatch=--nodelist=nowhere")
+    back = ("--version", "1", "--updates", "9")
+    code, told = srl(busy, *resume, *back, "--sbatch=--nodelist=nowhere")
     assert (code, contents(run.folder)) == (2, before), told
     assert "Invalid node name" in told
+    assert "checkpoint 2 counts again" in told
+    unwritable = run.folder / "slurm" / f"{UNFINISHED}jobs.json"
+    unwritable.mkdir()
+    code, told = srl(busy, *resume, *back)
+    unwritable.rmdir()
+    assert (code, contents(run.folder)) == (2, before), told
+    assert f"cannot write {run.folder}/slurm/jobs.json" in told
+    assert busy.run("squeue", "--noheader", "--format=%j").stdout.split() == ["other.sh"]
     with RunFolder(run.folder).locked():  # as by one that trains on this machine
         code, told = srl(busy, *resume)
     assert (code, contents(run.folder)) == (2, before), told
@@ -78,8 +97,7 @@ def test_jobs_that_slurm_has_forgotten_are_ended_without_an_error(busy, tmp_path
     file = run.folder / "slurm" / "jobs.json"
     jobs = json.loads(file.read_text())
     file.write_text(json.dumps(jobs | {"learner": "4000000"}))
-    with closing(Checkpoints(run.folder / "checkpoints")) as checkpoints:
-        checkpoints.save(7, {"x": np.zeros(1)}, {"env_steps": 1, "updates": 7}, wait=True)
+    save(run.folder, 7)
     code, told = srl(busy, "stop", run.folder)
     assert code == 0, told
     assert "cancelled while it waited for a host" in told
