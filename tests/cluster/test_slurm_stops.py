@@ -1,6 +1,9 @@
 """Runs that wait in Slurm's queue: ended, gone on with, and what a refused attempt leaves."""
 
 import json
+import os
+import shutil
+import signal
 from contextlib import closing
 
 import numpy as np
@@ -104,3 +107,18 @@ def test_jobs_that_slurm_has_forgotten_are_ended_without_an_error(busy, tmp_path
     assert "goes on after update 7" in told
     left = busy.run("squeue", "--noheader", "--format=%F").stdout.split()
     assert set(left).isdisjoint({jobs["actors"], jobs["policies"]})
+
+
+def test_nothing_begins_of_a_submission_that_is_killed_in_the_middle(slurm, tmp_path):
+    cluster, real = slurm(4), shutil.which("sbatch")
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(f'#!/bin/sh\n{real} "$@"\nkill -KILL $PPID\n')
+    sbatch.chmod(0o755)
+    path = {"PATH": f"{sbatch.parent}:{os.environ['PATH']}"}
+    run = SlurmRun(cluster, tmp_path / "run", *APART, "--updates", "3", env=path)
+    assert run.wait() == -signal.SIGKILL
+    jobs = cluster.run("squeue", "--noheader", "--format=%j %r").stdout
+    assert jobs == "srl-native-CartPole-v1-learner JobHeldUser\n"
+    code, told = srl(cluster, "resume", run.folder, "--on", "slurm")
+    assert code == 0, told
