@@ -63,6 +63,7 @@ def resume_elsewhere(
     with unchanged_on_error(folder, say):
         made_ready(folder, resolved, say, **start)
         with folder.locked():  # it may train on this machine
+            refuse_running(folder)  # or have been submitted since the command began
             jobs = _submit(run)
     say(jobs)
     return follow(_given(folder), say, new=True)
@@ -109,9 +110,11 @@ def refuse_running(folder: RunFolder) -> None:
 
 
 def comes_back(folder: RunFolder) -> None:
-    """Records that a run, which no engine has any more, is trained on this machine now."""
-    for name in ENGINES:
-        names_file(folder.path, name).unlink(missing_ok=True)
+    """Records that a run is trained on this machine now; raises as `refuse_running`."""
+    with folder.locked():
+        refuse_running(folder)  # it may have been submitted since the command began
+        for name in ENGINES:
+            names_file(folder.path, name).unlink(missing_ok=True)
 
 
 def goes_on(folder: RunFolder) -> bool:

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from contextlib import closing
 
 import numpy as np
 import pytest
 from slurm_run import APART, SECONDS, SlurmRun
+from waiting import wait_until
 
 from srl.record.checkpoint import Checkpoints
 from srl.record.files import UNFINISHED
@@ -122,3 +124,49 @@ def test_nothing_begins_of_a_submission_that_is_killed_in_the_middle(slurm, tmp_
     assert jobs == "srl-native-CartPole-v1-learner JobHeldUser\n"
     code, told = srl(cluster, "resume", run.folder, "--on", "slurm")
     assert code == 0, told
+
+
+SLOW = """
+import os, time
+from pathlib import Path
+
+import gymnasium
+from srl import Experiment, plans
+
+folder = Path(os.environ.get("SLOW", "/nowhere"))
+
+
+def make():
+    if folder.exists():
+        folder.joinpath("waits").touch()
+        while not folder.joinpath("goes_on").exists():
+            time.sleep(0.05)
+    return gymnasium.make("CartPole-v1")
+
+
+experiment = Experiment("slow", make, plan=plans.inline(), num_envs=4, updates=3)
+"""
+
+
+def test_a_run_is_submitted_once_though_two_commands_resume_it_at_a_time(busy, tmp_path):
+    file, folder, slow = tmp_path / "slow.py", tmp_path / "run", tmp_path / "slow"
+    file.write_text(SLOW)
+    run = SlurmRun(busy, folder, "--plan", "inline", target=(file,))
+    run.until(lambda run: "PENDING" in run.told)
+    run.stop()
+    assert run.wait() == 130
+    slow.mkdir()
+    names = folder / "slurm" / "jobs.json"
+    before = names.read_text()
+    resume, env = program_command("srl", "resume", folder, "--on", "slurm"), {"SLOW": str(slow)}
+    later = busy.popen(*resume, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_until((slow / "waits").exists, SECONDS)
+    first = busy.popen(*resume, stdout=subprocess.DEVNULL)
+    wait_until(lambda: names.exists() and names.read_text() != before, SECONDS)
+    jobs = names.read_text()
+    (slow / "goes_on").touch()
+    told = later.communicate(timeout=60)[0]
+    assert (later.returncode, names.read_text()) == (2, jobs), told
+    assert "goes on elsewhere; `srl top" in told
+    run.stop()
+    assert first.wait(SECONDS) == 130
