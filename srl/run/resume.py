@@ -11,10 +11,10 @@ from typing import Any
 
 from srl.config.experiment import Resolved
 from srl.config.overrides import without
-from srl.core.errors import RunError, UserError
+from srl.core.errors import RunError, UserError, expect
 from srl.record.array_file import SUFFIX
 from srl.record.checkpoint import BEST, Checkpoints
-from srl.record.files import short_path, write_atomically
+from srl.record.files import is_count, short_path, write_atomically
 from srl.record.run_record import RunFolder
 from srl.run.folder import record
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
@@ -168,6 +168,7 @@ def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) 
         UserError: When there is no such version, or another process trains the run.
         Damaged: When it cannot be read.
     """
+    expect(is_count(version), "version", version, "a number of updates")
     with folder.locked():
         checkpoints = Checkpoints(folder.checkpoints)
         checkpoints.restore(version)

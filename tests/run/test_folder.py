@@ -200,6 +200,8 @@ def test_a_best_version_that_came_later_is_set_aside_with_the_later_checkpoints(
     save(folder, 3, 9)
     best = folder.checkpoints / f"{BEST}{SUFFIX}"
     shutil.copy(folder.checkpoints / f"9{SUFFIX}", best)
+    with pytest.raises(UserError, match="version is 'best'; expected a number of updates"):
+        return_to(folder, BEST)
     assert [path.name for path in return_to(folder, 3)] == ["9.later", "best.later"]
 
 
