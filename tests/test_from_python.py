@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,6 +148,15 @@ def test_what_other_processes_cannot_import_is_named_and_runs_in_one_process(tmp
     other = replace(more, algorithm=PPO(unroll_length=8))
     with pytest.raises(UserError, match="began with algorithm"):
         srl.train(other, run_dir=run.path, resume=True)
+
+
+def test_a_run_in_one_process_that_lost_its_checkpoints_begins_again(tmp_path):
+    experiment = mine()
+    run = srl.train(experiment, tmp_path / "run", quiet=True)
+    shutil.rmtree(run.path / "checkpoints")
+    with pytest.raises(UserError, match=r"\(in Python anew=True\) trains from the beginning"):
+        srl.train(experiment, run.path, resume=True)
+    assert srl.train(experiment, run.path, resume=True, anew=True, quiet=True).last["updates"] == 2
 
 
 def test_the_folder_and_the_version_are_the_second_argument(tmp_path):

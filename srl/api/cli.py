@@ -249,9 +249,9 @@ def resume(argv: list[str]) -> int:
     refuse_running(folder)
     names = ("env_steps", "updates", "minutes", "version", "partial_replay", "anew")
     given = {name: getattr(options, name) for name in names}
-    resolved = made_ready(folder, resolved, _print, **given)
     if options.on != "local":
-        return resume_elsewhere(folder, resolved, options, _print)
+        return resume_elsewhere(folder, resolved, options, _print, **given)
+    resolved = made_ready(folder, resolved, _print, **given)
     comes_back(folder)
     return train(settled(folder, resolved, _print).experiment, folder, resume=True)
 

@@ -38,6 +38,7 @@ def train(
     overrides: Sequence[str] = (),
     resume: bool = False,
     partial_replay: bool = False,
+    anew: bool = False,
     trust: bool = False,
     quiet: bool = False,
     on_report: Hook | None = None,
@@ -55,7 +56,8 @@ def train(
         plan: The plan or its name, in place of the experiment's.
         overrides: Options for an experiment by file or id, such as ["--num-envs", "8"].
         resume: True continues the run of this experiment in `run_dir`; the budget may be larger.
-        partial_replay: As for `Run.resume`.
+        partial_replay: As for `Run.resume`; so is the next.
+        anew: This.
         trust: True continues a run that others have made, and runs code of its folder.
         quiet: True shows nothing.
         on_report: A hook in place of the experiment's, called at each report.
@@ -90,7 +92,7 @@ def train(
     if folder is None:
         raise UserError("resume=True goes on with a run: give its folder as run_dir")
     refuse_running(folder)
-    choose_start(folder, say, partial_replay=partial_replay)
+    choose_start(folder, say, partial_replay=partial_replay, anew=anew)
     resolved = settled(folder, continue_run(folder, resolved), say)
     return _train(folder, resolved, resume=True, quiet=quiet)
 

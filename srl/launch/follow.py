@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -30,8 +31,15 @@ class Jobs:
     """The engine's names of the run's jobs."""
 
     def stop(self) -> str:
-        """Ends the run, after a checkpoint if it trains; gives a line that reports it."""
+        """Ends the run, after a checkpoint if it trains; gives a line that reports it.
+
+        Raises:
+            UserError: If it is another user's, whose file may name any jobs, or the engine does not
+                answer.
+        """
         run = shown(self.folder)
+        if (owner := self.folder.config.stat().st_uid) != os.geteuid():
+            raise UserError(f"{run} belongs to user {owner}, who alone can stop it")
         if self.engine.stop(self.names):
             return f"it ends after a checkpoint; `srl top {run}` shows when"
         if read_outcome(self.folder.path) is not None:  # by itself, just now

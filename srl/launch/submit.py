@@ -24,6 +24,7 @@ from srl.launch.follow import Jobs, follow
 from srl.record.run_record import RunFolder, find_run, read_config
 from srl.run.folder import create_run
 from srl.run.follow_here import Say, follow_here, stop_here
+from srl.run.resume import made_ready, unchanged_on_error
 from srl.run.status import BEGUN_FILE, OUTCOME_FILE, UNROLLS_FILE, read_outcome
 from srl.run.terminal import shown
 from srl.streams.transport.keys import create_keys, key_file
@@ -46,20 +47,25 @@ def run_elsewhere(resolved: Resolved, options: Any, say: Say) -> int:
         return 0
     folder = create_run(resolved, options.run_dir)
     try:
-        run = _submission(resolved, folder, options, say)
-        names = _submit(run)
+        jobs = _submit(_submission(resolved, folder, options, say))
     except BaseException:
         folder.discard()
         raise
-    _record(run, names, say)
+    say(jobs)
     return follow(_given(folder), say, new=True)
 
 
-def resume_elsewhere(folder: RunFolder, resolved: Resolved, options: Any, say: Say) -> int:
-    """Gives a run to an engine, to go on with; as `run_elsewhere`."""
-    with folder.locked():  # it may train on this machine
-        run = _submission(resolved, folder, options, say)
-        _record(run, _submit(run), say)
+def resume_elsewhere(
+    folder: RunFolder, resolved: Resolved, options: Any, say: Say, **start: Any
+) -> int:
+    """Gives a run to an engine, to go on with; as `run_elsewhere`. `start`: see `made_ready`."""
+    run = _submission(resolved, folder, options, say)
+    with unchanged_on_error(folder, say):
+        made_ready(folder, resolved, say, **start)
+        with folder.locked():  # it may train on this machine
+            refuse_running(folder)  # or have been submitted since the command began
+            jobs = _submit(run)
+    say(jobs)
     return follow(_given(folder), say, new=True)
 
 
@@ -104,9 +110,11 @@ def refuse_running(folder: RunFolder) -> None:
 
 
 def comes_back(folder: RunFolder) -> None:
-    """Records that a run, which no engine has any more, is trained on this machine now."""
-    for name in ENGINES:
-        names_file(folder.path, name).unlink(missing_ok=True)
+    """Records that a run is trained on this machine now; raises as `refuse_running`."""
+    with folder.locked():
+        refuse_running(folder)  # it may have been submitted since the command began
+        for name in ENGINES:
+            names_file(folder.path, name).unlink(missing_ok=True)
 
 
 def goes_on(folder: RunFolder) -> bool:
@@ -137,8 +145,8 @@ def _given(folder: RunFolder) -> Jobs:
     return Jobs(folder, ENGINES[name], read_names(names_file(folder.path, name), "run"))
 
 
-def _submit(run: Submission) -> dict[str, str]:
-    """Gives a run to its engine; gives the engine's names of the jobs."""
+def _submit(run: Submission) -> str:
+    """Gives a run to its engine, and records the names of the jobs; gives a line with them."""
     folder, on = run.folder, run.options.on
     earlier = [
         key_file(folder.path),
@@ -148,30 +156,36 @@ def _submit(run: Submission) -> dict[str, str]:
     ]
     with _put_aside(earlier):
         create_keys(folder.path)  # anew: no process of an earlier submission can take part
-        return ENGINES[on].submit(run)
-
-
-def _record(run: Submission, names: dict[str, str], say: Say) -> None:
-    """Shows and records the names of a run's jobs."""
+        names = ENGINES[on].submit(run)
+        try:
+            write_names(names_file(folder.path, on), names)
+        except BaseException:  # without their names nothing could stop the jobs
+            with contextlib.suppress(UserError):
+                ENGINES[on].stop(names)
+            raise
     jobs = ", ".join(f"{what} {name}" for what, name in names.items())
-    say(f"submitted {shown(run.folder)}: {jobs}")
-    write_names(names_file(run.folder.path, run.options.on), names)
+    return f"submitted {shown(folder)}: {jobs}"
 
 
 @contextlib.contextmanager
 def _put_aside(files: Sequence[Path]) -> Iterator[None]:
-    """Removes files; restores them if the body of the `with` fails."""
-    aside = {file: file.with_suffix(".before") for file in files if file.exists()}
+    """Removes files; restores them if the body of the `with` fails.
+
+    Files that a killed process has left aside are treated alike.
+    """
+    aside = {file: file.with_suffix(".before") for file in files}
     for file, kept in aside.items():
-        file.replace(kept)
+        if file.exists():
+            file.replace(kept)
     try:
         yield
     except BaseException:
         for file, kept in aside.items():
-            kept.replace(file)
+            if kept.exists():
+                kept.replace(file)
         raise
     for kept in aside.values():
-        kept.unlink()
+        kept.unlink(missing_ok=True)
 
 
 def _submission(resolved: Resolved, folder: RunFolder, options: Any, say: Say) -> Submission:

@@ -44,17 +44,24 @@ _ID_SECONDS = 1.0  # for the id of a process that has just taken the lock
 _TIME_PATTERN = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
 
 
-def _locked(lock: int) -> bool:
-    """Takes the lock for this process alone; False where another process has it."""
+def _locked(file: Path) -> int | None:
+    """Locks a file for this process alone; gives its descriptor, None where another one has it."""
+    with writing(file):
+        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
+    while time.monotonic() < deadline:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return lock
         except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-        time.sleep(0.01)
+            time.sleep(0.01)
+        except OSError as error:  # as of a Lustre that is mounted without locks
+            os.close(lock)
+            raise UserError(
+                f"cannot lock {file}: {error.strerror}; a run needs a file system with locks"
+            ) from error
+    os.close(lock)
+    return None
 
 
 @dataclass(frozen=True)
@@ -119,11 +126,8 @@ class RunFolder:
         Raises:
             UserError: If there is one, or the folder cannot be locked.
         """
-        file = self.path / "lock"  # NFS locks no folders
-        with writing(file):
-            lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-        if not _locked(lock):
-            os.close(lock)
+        lock = _locked(self.path / "lock")  # NFS locks no folders
+        if lock is None:
             raise UserError(
                 f"another process is training {self.path}; stop it first: `srl stop {self.path}` "
                 "ends it after a checkpoint"
@@ -151,8 +155,12 @@ class RunFolder:
         deadline = time.monotonic() + _ID_SECONDS
         try:
             while time.monotonic() < deadline:
-                with contextlib.suppress(BlockingIOError):
+                try:
                     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    return None
+                except BlockingIOError:
+                    pass
+                except OSError:  # the file system has no locks, and so no process has one
                     return None
                 text = os.pread(lock, 1000, 0).decode(errors="replace")
                 pid, _, host = text.strip().partition(" ")

@@ -77,17 +77,17 @@ def create_run(resolved: Resolved, run_dir: Path | None = None) -> RunFolder:
         folder = RunFolder(path, () if kept else (path, *absent))
         if any(folder.path.iterdir()):
             raise UserError(f"{path} is not empty; give --run-dir a new or an empty folder")
-        for part in (folder.log("trainer").parent, folder.checkpoints):
-            part.mkdir(exist_ok=True)
-        if source is not None:
-            folder.source.write_bytes(source)
         try:
+            for part in (folder.log("trainer").parent, folder.checkpoints):
+                part.mkdir(exist_ok=True)
+            if source is not None:
+                folder.source.write_bytes(source)
             copy_fixed(folder, resolved)
             copy_prior(folder, resolved.experiment)
-        except UserError:
+            _write_config(folder, resolved, hashlib.sha256(source).hexdigest() if source else None)
+        except BaseException:
             folder.discard()
             raise
-        _write_config(folder, resolved, hashlib.sha256(source).hexdigest() if source else None)
     except OSError as error:
         raise UserError(
             f"cannot write the run folder {path}: {error.strerror}; choose one with --run-dir"

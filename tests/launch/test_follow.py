@@ -1,11 +1,17 @@
 """A run on a cluster is followed by the states that its engine reports."""
 
+import os
+
 import pytest
 
+from srl.api.cli import main
+from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 from srl.launch import follow as following
+from srl.launch.engines.engine import names_file, write_names
 from srl.launch.follow import Jobs, follow
 from srl.record.run_record import RunFolder
+from srl.run.folder import create_run
 from srl.run.status import note_begun, write_outcome
 
 UNFIT = "host3 cannot take part: it has no srl"
@@ -42,6 +48,7 @@ def engine(tmp_path, monkeypatch):
     monkeypatch.setattr(following, "_ASK_SECONDS", 0.0)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "controller.log").touch()
+    (tmp_path / "config.json").touch()
     return lambda *states, unfit="": Engine(RunFolder(tmp_path), [*states], unfit)
 
 
@@ -75,3 +82,21 @@ def test_an_unfit_host_is_only_told_of_once_to_who_looks_on_or_where_all_has_beg
     assert run.follow(new=new) == 0
     assert run.said.count(UNFIT) == 1
     assert not run.stopped
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+def test_a_run_of_another_user_is_not_stopped(engine):
+    run = engine("RUNNING")
+    os.chown(run.folder.config, 12345, -1)
+    with pytest.raises(UserError, match="belongs to user 12345, who alone can stop it"):
+        Jobs(run.folder, run, {}).stop()
+    assert not run.stopped
+
+
+@pytest.mark.parametrize("command", ["stop", "top", "resume"])
+def test_a_file_without_the_names_of_jobs_is_told(tmp_path, capsys, command):
+    folder = create_run(load_experiment("native:CartPole-v1", ["--plan", "inline"]), tmp_path / "r")
+    file = names_file(folder.path, "slurm")
+    write_names(file, {})
+    assert main([command, str(folder.path)]) == 2
+    assert f"{file} does not hold the names of the run's jobs" in capsys.readouterr().err

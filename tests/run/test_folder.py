@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from srl.api.cli import main
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 from srl.record.array_file import SUFFIX
@@ -21,6 +22,7 @@ from srl.run.folder import create_run, open_run
 from srl.run.follow_here import follow_here
 from srl.run.resume import made_ready, return_to
 from srl.run.terminal import INTERRUPTED
+from srl.system.child_process import program_command
 
 FILE = """
 from near_the_experiment import CLIP
@@ -198,7 +200,20 @@ def test_a_best_version_that_came_later_is_set_aside_with_the_later_checkpoints(
     save(folder, 3, 9)
     best = folder.checkpoints / f"{BEST}{SUFFIX}"
     shutil.copy(folder.checkpoints / f"9{SUFFIX}", best)
+    with pytest.raises(UserError, match="version is 'best'; expected a number of updates"):
+        return_to(folder, BEST)
     assert [path.name for path in return_to(folder, 3)] == ["9.later", "best.later"]
+
+
+@pytest.mark.parametrize("plan", [(), ("--plan", "inline")], ids=["by srl", "by Slurm"])
+def test_a_resume_that_is_refused_keeps_the_settings_and_the_newest_checkpoint(tmp_path, plan):
+    _, folder = make("CartPole-v1", *plan, run_dir=tmp_path / "run")
+    save(folder, 3, 9)
+    before = folder.config.read_bytes()
+    options = ("--version", "3", "--env-steps", "5000", "--on", "slurm", "--partition", "nowhere")
+    assert main(["resume", str(folder.path), *options]) == 2
+    assert Checkpoints(folder.checkpoints).versions() == [3, 9]
+    assert folder.config.read_bytes() == before
 
 
 def test_a_budget_that_is_used_up_is_refused(tmp_path):
@@ -254,6 +269,26 @@ def test_the_process_that_trains_a_run_is_known_while_it_does(tmp_path):
         assert folder.trained_by() == (os.getpid(), socket.gethostname())
     assert folder.trained_by() is None
     assert (folder.path / "lock").read_text() == ""  # the next one's id is not there at once
+
+
+def test_a_file_system_without_locks_is_told(tmp_path):
+    _, folder = make("CartPole-v1", run_dir=tmp_path / "run")
+    with folder.locked():
+        pass
+    source, library = tmp_path / "no_locks.c", tmp_path / "no_locks.so"
+    source.write_text("#include <errno.h>\nint flock() { errno = ENOSYS; return -1; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    for command, words in (
+        ("resume", f"cannot lock {folder.path}/lock: Function not implemented"),
+        ("stop", "has ended"),
+    ):
+        done = subprocess.run(
+            program_command("srl", command, str(folder.path)),
+            env=os.environ | {"LD_PRELOAD": str(library)},
+            capture_output=True,
+            text=True,
+        )
+        assert words in done.stdout + done.stderr
 
 
 def test_a_run_begins_while_others_look_who_trains_it(tmp_path):

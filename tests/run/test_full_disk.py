@@ -26,7 +26,10 @@ experiment = Experiment(
 
 @pytest.fixture
 def disk(tmp_path):
-    """Runs a shell script where `$disk` is a small disk; gives its exit code and what it shows."""
+    """Runs a shell script where `$disk` is a small disk; gives its exit code and what it shows.
+
+    The size may be followed by other options of mount.
+    """
 
     def run(size, script):
         (tmp_path / "disk").mkdir()
@@ -51,6 +54,12 @@ def disk(tmp_path):
         return done.returncode, done.stdout
 
     return run
+
+
+def test_a_disk_without_room_for_the_run_folder_keeps_nothing_of_it(disk):
+    code, shown = disk("1m,nr_inodes=4", "$srl run $experiment --run-dir run; c=$?; ls; exit $c")
+    assert (code, shown.count("\n")) == (2, 1), shown
+    assert re.search("cannot write the run folder .*/run: No space left on device", shown)
 
 
 @pytest.mark.parametrize("plan", [pytest.param("threads", marks=pytest.mark.slow), "inline"])

@@ -170,7 +170,7 @@ def read_names(file: Path, whose: str) -> dict[str, str]:
     """
     try:
         names = parse_json(file.read_bytes())
-        if not fits(names, {str: str}):
+        if not fits(names, {str: str}) or not names:
             raise ValueError("it is no object of texts")
     except FileNotFoundError:
         return {}

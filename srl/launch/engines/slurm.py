@@ -20,7 +20,13 @@ from srl.core.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part, Submission, names_file
 from srl.launch.engines.needs import MIB
 from srl.launch.engines.options import OF_SBATCH
-from srl.launch.engines.slurm_room import Room, names_memory, refuse_too_much, room_of
+from srl.launch.engines.slurm_room import (
+    Room,
+    given_to_sbatch,
+    names_memory,
+    refuse_too_much,
+    room_of,
+)
 from srl.run.status import OUTCOME_FILE
 from srl.system.child_process import program_command
 
@@ -128,20 +134,25 @@ def submit(run: Submission) -> dict[str, str]:
     folder = run.folder.path / "slurm"
     folder.mkdir(exist_ok=True)
     numbers: dict[str, str] = {}
-    after: list[str] = []
-    for part in parts:
-        file = folder / f"{part.fragment}.sh"
-        file.write_text(_script(part, run, room))
-        try:
+    # Nothing of a submission that is killed in the middle begins.
+    after: list[str] = ["--hold"]
+    try:
+        for part in parts:
+            file = folder / f"{part.fragment}.sh"
+            file.write_text(_script(part, run, room))
             # Arguments outdo the environment's SBATCH_ variables, which outdo the script's own.
             answer = command("sbatch", "--parsable", *after, *_options(part, run, room), str(file))
-        except BaseException:
-            if numbers:
-                command("scancel", *numbers.values())
-            raise
-        number = numbers[part.fragment] = answer.strip().partition(";")[0]
-        # Without their controller the others would only keep nodes from other people.
-        after = after or [f"--dependency=after:{number}"]
+            numbers[part.fragment] = answer.strip().partition(";")[0]
+            # Without their controller the others would only keep nodes from other people.
+            after = [f"--dependency=after:{numbers[parts[0].fragment]}"]
+        if not {"-H", "--hold"} & {*run.options.sbatch}:
+            clusters = given_to_sbatch(run.options).clusters
+            at = [f"--clusters={clusters}"] if clusters else []
+            command("scontrol", *at, "release", numbers[parts[0].fragment])
+    except BaseException:
+        if numbers:
+            command("scancel", *numbers.values())
+        raise
     return numbers
 
 
