@@ -56,8 +56,8 @@ def train(
         plan: The plan or its name, in place of the experiment's.
         overrides: Options for an experiment by file or id, such as ["--num-envs", "8"].
         resume: True continues the run of this experiment in `run_dir`; the budget may be larger.
-        partial_replay: As for `Run.resume`; so is the next.
-        anew: This.
+        partial_replay: As for `Run.resume`.
+        anew: As for `Run.resume`.
         trust: True continues a run that others have made, and runs code of its folder.
         quiet: True shows nothing.
         on_report: A hook in place of the experiment's, called at each report.
