@@ -31,6 +31,8 @@ from srl.record.trust import cure
 
 BEST = "best"
 """The name, in place of a number, of the version that did best when it was evaluated."""
+LATER = "later"
+"""The suffix of versions after the one that a run goes on from."""
 _REPLAY = "replay"
 """The key of a replay's files in the metadata."""
 
@@ -373,7 +375,7 @@ class Checkpoints:
         texts.pop(without, None)
         for later in self.versions():
             if later > version:
-                self.set_aside(later, "later")
+                self.set_aside(later, LATER)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if files:

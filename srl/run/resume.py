@@ -13,13 +13,11 @@ from srl.config.experiment import Resolved
 from srl.config.overrides import without
 from srl.core.errors import RunError, UserError, expect
 from srl.record.array_file import SUFFIX
-from srl.record.checkpoint import BEST, Checkpoints
+from srl.record.checkpoint import BEST, LATER, Checkpoints
 from srl.record.files import is_count, short_path, write_atomically
 from srl.record.run_record import RunFolder
 from srl.run.folder import record
 from srl.run.metrics import FILE, REVERTED_FILE, read_metrics
-
-_ASIDE = "later"  # the suffix of checkpoints after the one that a run goes on from
 
 
 def made_ready(
@@ -177,17 +175,17 @@ def return_to(folder: RunFolder, version: int, *, partial_replay: bool = False) 
         later: list[int | str] = [other for other in checkpoints.versions() if other > version]
         if _best_updates(checkpoints) > version:
             later.append(BEST)  # it would end the run by its target
-        return [checkpoints.set_aside(other, _ASIDE) for other in later]
+        return [checkpoints.set_aside(other, LATER) for other in later]
 
 
 @contextlib.contextmanager
 def unchanged_on_error(folder: RunFolder, say: Callable[[str], object]) -> Iterator[None]:
     """Restores a run's settings and later checkpoints if the body of the `with` fails."""
-    config, aside = folder.config.read_bytes(), {*folder.checkpoints.glob(f"*.{_ASIDE}*")}
+    config, aside = folder.config.read_bytes(), {*folder.checkpoints.glob(f"*.{LATER}*")}
     try:
         yield
     except BaseException:
-        for path in {*folder.checkpoints.glob(f"*.{_ASIDE}*")} - aside:
+        for path in {*folder.checkpoints.glob(f"*.{LATER}*")} - aside:
             path.rename(path.with_name(f"{path.stem}{SUFFIX}"))
             say(f"checkpoint {path.stem} counts again")
         if folder.config.read_bytes() != config:
