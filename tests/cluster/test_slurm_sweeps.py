@@ -1,9 +1,12 @@
 """`srl sweep --on slurm`: an array job whose elements are the runs."""
 
 import json
+import os
+import shutil
 import signal
 import time
 
+import pytest
 from slurm_run import CARTPOLE, SECONDS
 
 from srl.run.metrics import read_metrics
@@ -39,3 +42,32 @@ def test_an_array_job_trains_the_trials_and_a_later_command_finds_it(slurm, tmp_
         reports = [report["env_steps"] for report in read_metrics(folder / name)]
         assert reports == sorted(set(reports))  # trained once
         assert reports[-1] >= 30000
+
+
+KILLED = {  # the command that the sweep is killed by, and when
+    "sbatch": '{real} "$@"; kill -KILL $PPID',
+    "scontrol": '[ $1 = release ] && kill -KILL $PPID && exit; {real} "$@"',
+}
+
+
+@pytest.mark.parametrize("deadly", [pytest.param("sbatch", marks=pytest.mark.slow), "scontrol"])
+def test_a_sweep_that_is_killed_while_it_submits_trains_each_run_once(deadly, slurm, tmp_path):
+    cluster, folder = slurm(1), tmp_path / "sweep"
+    words = ("--algorithm.epochs", "1,2", "--env-steps", "2000", "--on", "slurm")
+    command = program_command("srl", "sweep", *CARTPOLE, *words, "--sweep-dir", str(folder))
+    program, real = tmp_path / "bin" / deadly, shutil.which(deadly)
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/bash\n{KILLED[deadly].format(real=real)}\n")
+    program.chmod(0o755)
+    path = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    killed = cluster.run(*command, env=path, timeout=SECONDS, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    waiting = cluster.run("squeue", "--noheader", "--array", "--format=%j %r").stdout
+    assert waiting == 2 * "srl-sweep-native-CartPole-v1 JobHeldUser\n"
+
+    done = cluster.run(*command, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("trial-000", "trial-001"):
+        assert len(list((folder / "slurm").glob(f"*-{name[-1]}.log"))) == 1
+        reports = [report["env_steps"] for report in read_metrics(folder / name)]
+        assert reports == sorted(set(reports))

@@ -237,7 +237,7 @@ def _train(whole: Sweep, search: Search, trainer: Trainer, *, as_json: bool) -> 
         try:
             _loop(whole, search, trainer, progress, lambda: stop.requested)
         except UserError:
-            _end_runs(whole, trainer)
+            _end_runs(whole, trainer, lambda: stop.requested)
             raise
         if stop.requested:
             progress.say(trainer.leave())
@@ -278,11 +278,11 @@ def _loop(
         time.sleep(trainer.look_seconds)
 
 
-def _end_runs(whole: Sweep, trainer: Trainer) -> None:
-    """Ends the runs that are being trained, after a checkpoint each."""
+def _end_runs(whole: Sweep, trainer: Trainer, stop: Callable[[], bool]) -> None:
+    """Ends the runs that are being trained after a checkpoint each, and waits until `stop`."""
     for run in (run for trial in whole.trials for run in trial.runs if run.path in trial.open):
         trainer.stop(run)
-    while trainer.waiting:
+    while trainer.waiting and not stop():
         trainer.ended()
         time.sleep(trainer.look_seconds)
 

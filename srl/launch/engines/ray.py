@@ -77,7 +77,9 @@ def refused(names: Mapping[str, str]) -> str:
 
 
 def stop(names: Mapping[str, str]) -> bool:
-    """Has the run end after a checkpoint; gives True."""
+    """Implements `Engine.stop`; raises RunError, as `states`, if the job has failed."""
+    if not states(names):
+        return False
     asked(names["at"], lambda client: client.stop_job(names["job"]))
     return True
 

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from srl.core.errors import UserError
 from srl.launch.engines.engine import TERMINAL, Part, Submission, names_file
@@ -145,15 +146,21 @@ def submit(run: Submission) -> dict[str, str]:
             numbers[part.fragment] = answer.strip().partition(";")[0]
             # Without their controller the others would only keep nodes from other people.
             after = [f"--dependency=after:{numbers[parts[0].fragment]}"]
-        if not {"-H", "--hold"} & {*run.options.sbatch}:
-            clusters = given_to_sbatch(run.options).clusters
-            at = [f"--clusters={clusters}"] if clusters else []
-            command("scontrol", *at, "release", numbers[parts[0].fragment])
+        release(numbers[parts[0].fragment], run.options)
     except BaseException:
         if numbers:
             command("scancel", *numbers.values())
         raise
     return numbers
+
+
+def release(number: str, options: Any) -> None:
+    """Lets a job begin that was submitted with --hold, unless the user's options hold it."""
+    if {"-H", "--hold"} & {*options.sbatch}:
+        return
+    clusters = given_to_sbatch(options).clusters
+    at = [f"--clusters={clusters}"] if clusters else []
+    command("scontrol", *at, "release", number)
 
 
 def states(names: Mapping[str, str]) -> set[str]:

@@ -20,7 +20,9 @@ def run(folder, *words):
 def test_an_array_requests_what_the_largest_of_its_runs_takes(tmp_path, monkeypatch):
     program = tmp_path / "sbatch"  # prints the job's number, as Slurm's does, and keeps its options
     program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/options\necho 7\n')
-    program.chmod(0o755)
+    (tmp_path / "scontrol").write_text("#!/bin/sh\n")
+    for name in ("sbatch", "scontrol"):
+        (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     runs = [run(tmp_path, *words) for words in ((), WIDE, MANY, WRONG)]
     options = SimpleNamespace(sbatch=["--clusters=other"], partition=None)

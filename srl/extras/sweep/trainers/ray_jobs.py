@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import time
@@ -49,11 +50,12 @@ class RayJobs:
 
     def ended(self) -> list[ManagedRun]:
         """Implements `Trainer.ended`; writes the jobs' logs."""
-        over = [job for job in self._jobs if self._state(job) not in _RUNNING]
-        for job in over:
-            text = ray.asked(self._address, lambda client, job=job: client.get_job_logs(job))
-            self.log(self._jobs[job]).write_text(text)
-        ended = [self._jobs.pop(job) for job in over]
+        ended = []
+        with contextlib.suppress(UserError):  # the cluster may answer later
+            for job in [job for job in self._jobs if self._state(job) not in _RUNNING]:
+                text = ray.asked(self._address, lambda client, job=job: client.get_job_logs(job))
+                self.log(self._jobs[job]).write_text(text)
+                ended.append(self._jobs.pop(job))
         self._fill()
         return ended
 

@@ -34,6 +34,7 @@ class SlurmArray:
         self._elements = read_names(self._names, "sweep")
         self._runs: dict[str, ManagedRun] = {}
         self._memory = RunMemory()
+        self._held = set[str]()  # by a command that was killed before it released them
         self._states = self._listed() if self._elements else {}
 
     @property
@@ -45,6 +46,8 @@ class SlurmArray:
         """Implements `Trainer.begin`; one array for all that Slurm does not have."""
         for run in runs:
             self._runs[run.path.name] = run
+        for job in self._held:
+            slurm.release(job, self._options)
         new = [run for run in runs if self._elements.get(run.path.name) not in self._states]
         if not new:
             return
@@ -52,12 +55,18 @@ class SlurmArray:
         number = sum(1 for _ in self._folder.glob("*.sh"))
         script = self._folder / f"{number}.sh"
         write_output(script, script_of(new).encode())
-        answer = slurm.command("sbatch", "--parsable", *self._sbatch(new), str(script))
+        # Nothing begins before the folder names it: a command that is killed leaves no unknown run.
+        answer = slurm.command("sbatch", "--parsable", "--hold", *self._sbatch(new), str(script))
         job = answer.strip().partition(";")[0]
-        for place, run in enumerate(new):
-            self._elements[run.path.name] = f"{job}_{place}"
-        write_names(self._names, self._elements)
-        self._states.update({self._elements[run.path.name]: "PENDING" for run in new})
+        elements = {run.path.name: f"{job}_{place}" for place, run in enumerate(new)}
+        try:
+            write_names(self._names, self._elements | elements)
+            slurm.release(job, self._options)
+        except BaseException:
+            slurm.command("scancel", job)
+            raise
+        self._elements |= elements
+        self._states.update(dict.fromkeys(elements.values(), "PENDING"))
 
     def trains(self, run: ManagedRun) -> bool:
         """Implements `Trainer.trains`."""
@@ -94,10 +103,12 @@ class SlurmArray:
         return self._folder / f"{job}-{place}.log"
 
     def _listed(self) -> dict[str, str]:
-        """The states of the elements that wait or run, by their names."""
+        """The states of the elements that wait or run, by their names; notes held jobs."""
         jobs = sorted({element.partition("_")[0] for element in self._elements.values()})
-        lines = slurm.listed(dict(zip(jobs, jobs, strict=True)), "%F_%K %T", "--array")
-        return dict(line.split() for line in lines)
+        lines = slurm.listed(dict(zip(jobs, jobs, strict=True)), "%F_%K|%T|%r", "--array")
+        found = [line.split("|") for line in lines]
+        self._held = {name.partition("_")[0] for name, _, why in found if why == "JobHeldUser"}
+        return {name: state for name, state, _ in found}
 
     def _sbatch(self, runs: Sequence[ManagedRun]) -> list[str]:
         room = room_of(self._options, slurm.command)
