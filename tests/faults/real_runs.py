@@ -32,8 +32,8 @@ from srl.networks import MLP
 class Fickle(gymnasium.Wrapper):
     """CartPole that obeys files beside this one.
 
-    It takes about `{pace}` seconds a step until `go` is there, raises once if `raise` is, always
-    if `break` is, and stays in a step as long as `hang` is, which `hangs` then shows.
+    It takes about `{pace}` seconds a step until `go` is there, and stays in a step as long as
+    `hang` is, which `hangs` then shows.
     """
 
     def reset(self, **words):
@@ -43,18 +43,9 @@ class Fickle(gymnasium.Wrapper):
     def step(self, action):
         if not self.hurries:
             time.sleep(random.uniform(0, 2 * {pace}))
-            if os.path.exists({folder!r} + "/raise"):
-                stumble()
-            if os.path.exists({folder!r} + "/break"):
-                raise ValueError("the pole is broken for good")
             if os.path.exists({folder!r} + "/hang"):
                 brood()
         return super().step(action)
-
-
-def stumble():
-    os.unlink({folder!r} + "/raise")
-    raise ValueError("the pole broke")
 
 
 def brood():
