@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from watching import account
+from watching import account, workers_of
 
 from srl.record.checkpoint import Checkpoints
 from srl.system.child_process import program_command
@@ -158,15 +158,7 @@ class RealRun:
 
     def workers(self):
         """Process ids of the workers that there are now, by name."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError, ValueError):
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == self.pid and b"srl.workers.main" in b"".join(words):
-                    spec = json.loads(words[-2])
-                    found[f"{spec['fragment']}-{spec['replica']}"] = int(folder.name)
-        return found
+        return workers_of(self.pid)
 
     def account(self):
         """Produced, learned, in flight, lost and rolled back, as told at the end."""

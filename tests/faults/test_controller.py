@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from waiting import wait_until
+from watching import workers_of
 
 from srl.api.cli import main
 
@@ -36,25 +37,10 @@ def wait(condition, what):
     return wait_until(condition, DEADLINE, lambda: what)
 
 
-def workers(run):
-    """Process ids of a run's workers, by name."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == run.pid and b"srl.workers.main" in b"".join(words):
-            spec = json.loads(words[-2])
-            found[f"{spec['fragment']}-{spec['replica']}"] = int(folder.name)
-    return found
-
-
 def working(run, tmp_path):
     """Waits until the learner has made updates; gives the workers' process ids."""
     wait((tmp_path / "run" / "checkpoint").exists, "no update was made")
-    return workers(run)
+    return workers_of(run.pid)
 
 
 def test_ctrl_c_ends_a_learner_that_compiles_and_shows_no_frames(start, tmp_path):

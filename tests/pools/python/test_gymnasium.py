@@ -8,6 +8,8 @@ from gymnasium import spaces
 from srl import RunError, UserError, make_pool
 from srl.core.errors import explained
 
+TWO = spaces.Discrete(2)
+
 
 class Counting(gymnasium.Env):
     """Three steps an episode; observes how many are done, in a nested space."""
@@ -87,6 +89,21 @@ def test_an_observation_of_another_shape_is_named():
             pool.step(np.array([1, 1]))
 
 
+def giving(at_reset, at_step=None, space=TWO):
+    """An environment that gives these, whatever its space is."""
+
+    class Giving(gymnasium.Env):
+        observation_space, action_space = space, TWO
+
+        def reset(self, *, seed=None, options=None):
+            return at_reset
+
+        def step(self, action):
+            return at_step
+
+    return Giving
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -101,30 +118,15 @@ def test_an_observation_of_another_shape_is_named():
     ],
 )
 def test_a_step_that_gives_something_else_is_told(given, told):
-    class Liar(gymnasium.Env):
-        observation_space = action_space = spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            return 0, {}
-
-        def step(self, action):
-            return given
-
-    with make_pool(Liar, 1) as pool:
+    with make_pool(giving((0, {}), given), 1) as pool:
         pool.reset(seed=0)
         with pytest.raises(RunError, match=f"environment 0 {told}"):
             pool.step(np.array([0]))
 
 
 def test_a_reset_that_gives_an_observation_alone_is_told():
-    class Old(gymnasium.Env):
-        observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            return [0.5, -0.5]
-
     with (
-        make_pool(Old, 1) as pool,
+        make_pool(giving([0.5, -0.5], space=spaces.Box(-1, 1, (2,))), 1) as pool,
         pytest.raises(RunError, match=r"gave list at reset; expected \(observation, info\)"),
     ):
         pool.reset(seed=0)
@@ -145,13 +147,10 @@ def test_a_reset_that_gives_an_observation_alone_is_told():
     ],
 )
 def test_an_observation_that_is_not_in_its_space_is_told(space, observation, told):
-    class Liar(gymnasium.Env):
-        observation_space, action_space = space, spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            return observation, {}
-
-    with make_pool(Liar) as pool, pytest.raises(RunError, match=f"gave observation of {told}"):
+    with (
+        make_pool(giving((observation, {}), space=space)) as pool,
+        pytest.raises(RunError, match=f"gave observation of {told}"),
+    ):
         pool.reset()
 
 
