@@ -51,6 +51,7 @@ def test_the_traceback_of_an_actors_exception_that_comes_again_is_shown_once(tmp
     done, log = run(tmp_path, "failing_envs:Raises", "--plan", "inline")
     shown = assert_shown(done, log.with_name("actors-0.log"), "Raises")
     assert "(restart 2 of 2 in a row)" in shown
+    assert str(log.with_name("actors-0.log")) in shown
     assert shown.count("in fail\n") == 1
     assert log.with_name("controller.log").read_text().count("in fail\n") >= 3
 

@@ -37,7 +37,6 @@ def test_a_teacher_within_the_call_of_act_trains_alike(trained, plan):
     assert_agree(trained("drawn:teacher_inline", *PLAIN), trained("drawn:teacher_inline", plan))
 
 
-@pytest.mark.slow
 def test_a_run_with_a_placed_teacher_and_schedules_resumes_bitwise(trained, tmp_path):
     whole = trained("drawn:teacher_inline")
     begun = loaded(tmp_path, "drawn:teacher_inline", "--pause-at", "128")

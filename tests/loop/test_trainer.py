@@ -59,13 +59,13 @@ def test_another_seed_gives_another_run(start):
     assert train(one, 2) != train(two, 2)
 
 
-SLOW = (("game", local_training), ("team", local_training), ("cartpole", Fused))
+SLOW = (("game", local_training), ("cartpole", Fused))
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *(("cartpole", local_training), ("game by MAPPO", local_training)),
+        *((name, local_training) for name in ("cartpole", "team", "game by MAPPO")),
         *(("recurrent", Fused), ("in JAX", Fused)),
         *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW),
     ],
