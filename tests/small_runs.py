@@ -68,12 +68,14 @@ def assert_same(a, b):
     assert all(np.array_equal(x, y) for x, y in leaves)
 
 
-def save(resolved, folder):
+def save(resolved, folder, specs=None):
     """A run of which there is no more than its first checkpoint; learning takes long to compile."""
     experiment, run = resolved.experiment, create_run(resolved, folder)
-    with make_pool(experiment.env) as pool:
-        policy_set = PolicySet.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
-        write_specs(run, pool.specs)
+    if specs is None:
+        with make_pool(experiment.env) as pool:
+            specs = pool.specs
+    policy_set = PolicySet.of(experiment.algorithm, experiment.policies, specs, updates=1)
+    write_specs(run, specs)
     states = policy_set.init(jax.random.key(3))
     states = {name: state._replace(n=jnp.int32(7)) for name, state in states.items()}
     tree = {"learners": {name: state._asdict() for name, state in states.items()}}

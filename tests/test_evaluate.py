@@ -1,10 +1,10 @@
-import contextlib
 import json
 
 import gymnasium
 import jax
 import numpy as np
 import pytest
+from small_runs import save
 
 from srl import evaluate
 from srl.algorithms import PPO
@@ -22,7 +22,6 @@ from srl.launch.local import train
 from srl.loop.policy_set import PolicySet
 from srl.pools import make_pool
 from srl.pools.config import Contest
-from srl.record.checkpoint import Checkpoints
 from srl.run.folder import create_run, open_run
 
 GAME = """
@@ -50,16 +49,7 @@ def run(folder, target, *words):
 
 
 def saved(folder, target, *words):
-    """A run of which there is no more than its first checkpoint; learning takes long to compile."""
-    resolved = load_experiment(str(target), words)
-    experiment, run = resolved.experiment, create_run(resolved, folder)
-    with make_pool(experiment.env) as pool:
-        policy_set = PolicySet.of(experiment.algorithm, experiment.policies, pool.specs, updates=1)
-    states = policy_set.init(jax.random.key(experiment.seed))
-    tree = {"learners": {name: state._asdict() for name, state in states.items()}}
-    with contextlib.closing(Checkpoints(run.checkpoints)) as checkpoints:
-        checkpoints.save(1, tree, {"updates": 1, "env_steps": 16}, wait=True)
-    return run.path
+    return save(load_experiment(str(target), words), folder).path
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """What tests see of runs from outside: what these tell, and their processes."""
 
 import ipaddress
+import json
 import os
 import re
 from contextlib import suppress
@@ -34,6 +35,19 @@ def processes(fits):
         with suppress(OSError):
             if fits((entry / "cmdline").read_bytes().decode(errors="replace").split("\0")):
                 found.append(int(entry.name))
+    return found
+
+
+def workers_of(controller):
+    """Process ids of the workers that a process has started, by name."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == controller and b"srl.workers.main" in b"".join(words):
+                spec = json.loads(words[-2])
+                found[f"{spec['fragment']}-{spec['replica']}"] = int(entry.name)
     return found
 
 

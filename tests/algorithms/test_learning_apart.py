@@ -18,6 +18,7 @@ from srl.networks import MLP
 
 BLOCKS = 2
 BOX = spaces.Box(-9, 9, (3,), np.float32)
+BOUNDED = spaces.Box(-1, 1, (2,), np.float32)
 
 
 def instances():
@@ -162,23 +163,30 @@ def test_actions_of_sac_are_within_the_bounds_of_their_space():
 @pytest.mark.parametrize(
     ("algorithm", "action", "reason"),
     [
-        (DQN(), spaces.Box(-1, 1, (2,), np.float32), "needs Discrete actions"),
+        (DQN(), BOUNDED, "needs Discrete actions"),
         (PQN(), spaces.MultiDiscrete([2, 2]), "needs Discrete actions"),
         (SAC(), spaces.Discrete(2), "draws actions within bounds"),
         (SAC(), spaces.Box(-np.inf, np.inf, (2,), np.float32), "draws actions within bounds"),
-        (SAC(subset=3), spaces.Box(-1, 1, (2,), np.float32), "subset=3 of critics=2"),
+        (SAC(subset=3), BOUNDED, "subset=3 of critics=2"),
         (DQN(n_step=9), spaces.Discrete(2), "n_step=9 and unroll_length=8"),
         (REPPO(), spaces.Discrete(2), "draws actions within bounds"),
-        (REPPO(network=MLP(memory=4)), spaces.Box(-1, 1, (2,), np.float32), "has memory"),
-        (REPPO(discount=1.0), spaces.Box(-1, 1, (2,), np.float32), "give value_range"),
+        (REPPO(network=MLP(memory=4)), BOUNDED, "has memory"),
+        (REPPO(discount=1.0), BOUNDED, "give value_range"),
         (
             SAC(network=MLP(memory=4), unroll_length=8),
-            spaces.Box(-1, 1, (2,), np.float32),
+            BOUNDED,
             "burn_in=16, sequence=16 and unroll_length=8",
         ),
-        (SAC(network=MLP(shared=True)), spaces.Box(-1, 1, (2,), np.float32), "could share layers"),
+        (SAC(network=MLP(shared=True)), BOUNDED, "could share layers"),
         (PQN(network=MLP(shared=True)), spaces.Discrete(2), "could share layers"),
-        (DQN(network=MLP(memory=4)), spaces.Discrete(2), "has memory"),
+        (DQN(network=MLP(memory=4)), spaces.Discrete(2), "take R2D2 or PQN for discrete actions"),
+        (TD3(network=MLP(memory=4), sequence=20), BOUNDED, "sequence=20 and unroll_length=32"),
+        (TD3(noise=(-1.0, 0.1)), BOUNDED, r"noise=\(-1.0, 0.1\)"),
+        (DiscreteSAC(), BOUNDED, "take SAC or TD3"),
+        (R2D2(network=MLP()), spaces.Discrete(2), "the network has no memory"),
+        (R2D2(), BOUNDED, "needs Discrete actions"),
+        (R2D2(sequence=40), spaces.Discrete(2), "a burn-in and a sequence"),
+        (R2D2(burn_in=5), spaces.Discrete(2), "burn_in=5, .* multiples of chunk"),
         (DQN(value_range=(1.0, 1.0)), spaces.Discrete(2), "value_range"),
         (DQN(atoms=5, mixer=Mixer()), spaces.Discrete(2), "distributions are not"),
         (PQN(mixer=Mixer("sum")), spaces.Discrete(2), "expected vdn or qmix"),

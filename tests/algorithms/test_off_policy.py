@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from drawn_unrolls import SLOTS, STEPS, N, transitions_of, unroll_of
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from srl.algorithms import (
@@ -29,8 +29,7 @@ from srl.algorithms import (
 )
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.r2d2 import rescaled, unrescaled
-from srl.algorithms.replay import transitions, windows
-from srl.algorithms.returns import n_step_returns
+from srl.algorithms.replay import windows
 from srl.core.errors import UserError
 from srl.core.types import Specs
 from srl.networks import CNN, MLP
@@ -150,20 +149,6 @@ def test_the_actor_of_td3_learns_in_every_second_gradient_step(period):
         assert not leaves_alike(before.params["critics"], state.params["critics"])
         assert leaves_alike(before.params["actor"], state.params["actor"]) == (round % 2 != 0)
         assert leaves_alike(before.targets, state.targets) == (round % (2 * period) != 0)
-
-
-@settings(max_examples=5, deadline=None)
-@given(n=st.integers(0, 50), steps=st.integers(1, STEPS))
-def test_returns_of_n_steps_are_those_of_transitions(n, steps):
-    unroll = unroll_of(n)
-    value = np.random.default_rng(n).normal(size=unroll.reward.shape).astype(np.float32)
-    ends = unroll.reward, unroll.terminated, unroll.truncated
-    returns = n_step_returns(*ends, value, 0.9, steps)
-    whole = windows(unroll._replace(observation=value), steps + 1)
-    step = transitions(whole, 0.9)
-    expected = (step.reward + step.discount * step.last).reshape(-1, SLOTS)
-    valid = np.asarray(step.valid).reshape(-1, SLOTS)
-    np.testing.assert_allclose(np.asarray(returns)[valid], expected[valid], rtol=1e-4, atol=1e-5)
 
 
 def test_a_burn_in_moves_the_memory_and_is_not_learned_from():
@@ -444,28 +429,6 @@ def test_dicts_with_images_and_masks_are_learned_from(algorithm, observed, actio
     assert metrics["grad_norm"] > 0
     remembered = getattr(replay, "unrolls", replay)
     assert remembered.observation["image"].dtype == np.uint8
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "reason"),
-    [
-        (DQN(network=MLP(memory=4)), "take R2D2 or PQN for discrete actions"),
-        (TD3(network=MLP(memory=4), sequence=20), "sequence=20 and unroll_length=32"),
-        (DiscreteSAC(network=MLP(memory=4), sequence=20), "sequence=20 and unroll_length=32"),
-        (DiscreteSAC(), "take SAC or TD3"),
-        (R2D2(network=MLP()), "the network has no memory"),
-        (R2D2(), "needs Discrete actions"),
-        (R2D2(sequence=40), "a burn-in and a sequence"),
-        (R2D2(burn_in=5), "burn_in=5, .* multiples of chunk"),
-        (TD3(noise=(-1.0, 0.1)), "noise=\\(-1.0, 0.1\\)"),
-    ],
-    ids=lambda x: type(x).__name__ if isinstance(x, Algorithm) else "",
-)
-def test_what_cannot_be_learned_is_refused(algorithm, reason):
-    space = spaces.Dict(x=BOX, action_mask=spaces.MultiBinary(2))
-    action = spaces.Box(-1, 1, (2,), np.float32)
-    with pytest.raises(UserError, match=reason):
-        algorithm.bind(Specs(space, action, ("agent",)), 10, SLOTS)
 
 
 @pytest.mark.parametrize(

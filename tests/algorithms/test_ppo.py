@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jax import flatten_util
 
 from srl.algorithms import APPO, PPO, ActorCritic
@@ -169,49 +167,12 @@ def test_a_desired_divergence_changes_the_step_size_of_the_next_update(unroll):
     np.testing.assert_allclose(second["learning_rate"], CONFIG.learning_rate / 1.5)
 
 
-def halved(unroll, order):
-    """Halves of an unroll, by some order of its columns, as two workers might have them."""
-    parts = np.reshape(order, (2, 3))
-
-    def take(x, axis):
-        return np.stack([np.take(x, part, axis) for part in parts])
-
-    halves = jax.tree.map(lambda x: take(x, 1), unroll._replace(version=(), slot=()))
-    version = np.stack([unroll.version] * 2)
-    return halves._replace(version=version, slot=take(unroll.slot, 0))
-
-
 @pytest.fixture(scope="module", params=[0, 6], ids=["without memory", "with memory"])
 def off_policy(request):
     """Asynchronous PPO, and a batch."""
     network = MLP(width=8, memory=request.param)
     instance = replace(STALE_CONFIG, network=network, chunk=2).bind(specs())
     return instance, draw_unroll(instance)
-
-
-@pytest.fixture(scope="module")
-def learned(off_policy):
-    """A state of asynchronous PPO, the results of learning, and the function for halves."""
-    instance, unroll = off_policy
-
-    def learn_half(state, half):
-        return instance.learn(state, half, (), lambda sums: jax.lax.psum(sums, "halves"))
-
-    state = instance.init(jax.random.key(3))
-    halves = jax.jit(jax.vmap(learn_half, (None, 0), axis_name="halves"))
-    return state, jax.jit(instance.learn)(state, unroll), halves
-
-
-@settings(max_examples=5)
-@given(st.permutations(range(6)))
-def test_a_batch_is_learned_from_as_its_halves_with_their_sums_added(off_policy, learned, order):
-    (_, unroll), (state, (expected, _, metrics), learn_halves) = off_policy, learned
-    states, _, halves = learn_halves(state, halved(unroll, order))
-    twice = jax.tree.map(lambda x: np.stack([x, x]), expected)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), states, twice)
-    for name, value in metrics.items():
-        # The explained variance is 1 less a number that is near 1.
-        np.testing.assert_allclose(halves[name], [value, value], rtol=1e-4, atol=1e-6)
 
 
 def test_corrections_change_nothing_where_the_present_policy_acted(learn, instance, unroll):

@@ -54,6 +54,7 @@ srun --het-group=0 hostname : --het-group=1 hostname
     wait_lines(tmp_path / "told", "host2", "host3")
 
 
+@pytest.mark.slow
 def test_the_job_of_a_node_that_is_known_to_be_lost_starts_again_elsewhere(slurm, tmp_path):
     cluster = slurm(2)
     job = submit(cluster, COUNTING, "--requeue")

@@ -44,11 +44,6 @@ def test_a_run_is_spread_over_hosts_and_trains_as_on_this_machine(slurm, tmp_pat
     assert np.linalg.norm(ours - theirs) / np.linalg.norm(theirs) < 1e-5
 
 
-def test_jobs_share_nodes_whose_memory_slurm_shares_out(slurm, tmp_path):
-    run = SlurmRun(slurm(2), tmp_path / "run", "--plan", "decoupled", "--updates", "3")
-    assert run.wait() == 0, run.all
-
-
 @pytest.mark.slow
 def test_a_run_survives_its_controller_and_its_cables_and_goes_on_on_this_machine(slurm, tmp_path):
     cluster = slurm(4)

@@ -20,6 +20,7 @@ CHECKED_ALONE = {
     ("docs/sharing.md", "huggingface_hub"): "the hub's package is not among the tests' tools",
     ("docs/jax_environments.md", "class Corridor"): "docs/corridor.py, which is run as a whole",
     ("docs/getting_started.md", "# corridor.py"): "test_site.py runs it by srl run",
+    ("docs/index.md", "srl.train"): "the same as the README's, as a test below makes sure",
 }
 """Blocks that are compiled and whose imports of srl are made, by page and a text in them: why."""
 

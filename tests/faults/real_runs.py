@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from watching import account
+from watching import account, workers_of
 
 from srl.record.checkpoint import Checkpoints
 from srl.system.child_process import program_command
@@ -32,8 +32,8 @@ from srl.networks import MLP
 class Fickle(gymnasium.Wrapper):
     """CartPole that obeys files beside this one.
 
-    It takes about `{pace}` seconds a step until `go` is there, raises once if `raise` is, always
-    if `break` is, and stays in a step as long as `hang` is, which `hangs` then shows.
+    It takes about `{pace}` seconds a step until `go` is there, and stays in a step as long as
+    `hang` is, which `hangs` then shows.
     """
 
     def reset(self, **words):
@@ -43,18 +43,9 @@ class Fickle(gymnasium.Wrapper):
     def step(self, action):
         if not self.hurries:
             time.sleep(random.uniform(0, 2 * {pace}))
-            if os.path.exists({folder!r} + "/raise"):
-                stumble()
-            if os.path.exists({folder!r} + "/break"):
-                raise ValueError("the pole is broken for good")
             if os.path.exists({folder!r} + "/hang"):
                 brood()
         return super().step(action)
-
-
-def stumble():
-    os.unlink({folder!r} + "/raise")
-    raise ValueError("the pole broke")
 
 
 def brood():
@@ -167,15 +158,7 @@ class RealRun:
 
     def workers(self):
         """Process ids of the workers that there are now, by name."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError, ValueError):
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == self.pid and b"srl.workers.main" in b"".join(words):
-                    spec = json.loads(words[-2])
-                    found[f"{spec['fragment']}-{spec['replica']}"] = int(folder.name)
-        return found
+        return workers_of(self.pid)
 
     def account(self):
         """Produced, learned, in flight, lost and rolled back, as told at the end."""

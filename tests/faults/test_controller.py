@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from waiting import wait_until
+from watching import workers_of
 
 from srl.api.cli import main
 
@@ -36,46 +37,10 @@ def wait(condition, what):
     return wait_until(condition, DEADLINE, lambda: what)
 
 
-def workers(run):
-    """Process ids of a run's workers, by name."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == run.pid and b"srl.workers.main" in b"".join(words):
-            spec = json.loads(words[-2])
-            found[f"{spec['fragment']}-{spec['replica']}"] = int(folder.name)
-    return found
-
-
 def working(run, tmp_path):
     """Waits until the learner has made updates; gives the workers' process ids."""
     wait((tmp_path / "run" / "checkpoint").exists, "no update was made")
-    return workers(run)
-
-
-def test_a_run_that_is_done_exits_with_0_and_shows_its_reports(start):
-    run = start(10)
-    output, errors = run.communicate(timeout=DEADLINE)
-    assert run.returncode == 0, errors
-    assert "done; the run is in" in output
-    assert "env steps 40/" in output
-
-
-def test_ctrl_c_lets_the_learner_finish_and_exits_with_130(start, tmp_path):
-    run = start(10**6)
-    pids = working(run, tmp_path)
-    assert sorted(pids) == ["actors-0", "actors-1", "learner-0"]
-    run.send_signal(signal.SIGINT)
-    output, errors = run.communicate(timeout=DEADLINE)
-    assert run.returncode == 130, errors
-    assert "interrupted; `srl resume" in output
-    notes = (tmp_path / "run" / "notes-learner-0").read_text().splitlines()
-    assert json.loads(notes[-1])["stopped"] == int((tmp_path / "run" / "checkpoint").read_text())
-    assert not [pid for pid in pids.values() if os.path.exists(f"/proc/{pid}")]
+    return workers_of(run.pid)
 
 
 def test_ctrl_c_ends_a_learner_that_compiles_and_shows_no_frames(start, tmp_path):
@@ -88,14 +53,18 @@ def test_ctrl_c_ends_a_learner_that_compiles_and_shows_no_frames(start, tmp_path
     assert "File " not in output + errors
 
 
-def test_srl_stop_ends_a_run_in_processes_as_ctrl_c_does(start, tmp_path, capsys):
+def test_srl_stop_lets_the_learner_of_a_run_in_processes_finish(start, tmp_path, capsys):
     run = start(10**6)
-    working(run, tmp_path)
+    pids = working(run, tmp_path)
+    assert sorted(pids) == ["actors-0", "actors-1", "learner-0"]
     assert main(["stop", str(tmp_path / "run")]) == 0
     assert "it ends after a checkpoint" in capsys.readouterr().out
     output, errors = run.communicate(timeout=DEADLINE)
     assert run.returncode == 130, errors
     assert "interrupted; `srl resume" in output
+    notes = (tmp_path / "run" / "notes-learner-0").read_text().splitlines()
+    assert json.loads(notes[-1])["stopped"] == int((tmp_path / "run" / "checkpoint").read_text())
+    assert not [pid for pid in pids.values() if os.path.exists(f"/proc/{pid}")]
 
 
 def test_a_second_ctrl_c_quits_at_once_and_leaves_no_process(start, tmp_path):
@@ -116,15 +85,6 @@ def test_workers_end_with_a_killed_controller_even_stopped_ones(start, tmp_path)
     run.kill()
     run.wait(DEADLINE)
     wait(lambda: not [p for p in pids.values() if os.path.exists(f"/proc/{p}")], "workers stay")
-
-
-def test_a_worker_that_always_fails_ends_the_run_with_1_and_its_name_and_log(start, tmp_path):
-    run = start(10**6, "raise-actors-1-early-always")
-    _, errors = run.communicate(timeout=DEADLINE)
-    assert run.returncode == 1
-    assert "Traceback" in errors
-    assert "actors-1 raised the same exception 3 times in a row: ValueError: a bug" in errors
-    assert str(tmp_path / "run" / "logs" / "actors-1.log") in errors
 
 
 def test_a_mistake_of_the_users_exits_with_2_and_leaves_no_folder(start, tmp_path):

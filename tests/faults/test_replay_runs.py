@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from real_runs import GROUPS, STEPS_OF_UPDATE, RealRun, Trouble
 
+from srl.api.cli import main
 from srl.core.tree import leaves_of
 from srl.record import block_files
 from srl.record.block_files import Blocks
@@ -118,19 +119,18 @@ def test_the_bound_holds_for_what_is_remembered(tmp_path, bound):
     assert 1 <= max(found) <= bound
 
 
-def test_without_a_kept_replay_a_resumed_run_warms_up_before_it_learns_on(tmp_path):
+def test_without_a_kept_replay_a_resumed_run_warms_up_before_it_learns_on(tmp_path, capsys):
     early, updates = 4, 8
-    words = ["--plan", "replicated", "--plan.learners.replicas", 1, "--updates", updates, *DQN]
-    words += ["--algorithm.keep-replay", "false"]
+    words = ["--num-envs", 8, "--groups", 4, "--algorithm.network.mlp.width", 16, *DQN]
+    words += ["--plan", "replicated", "--plan.learners.replicas", 1, "--updates", updates]
+    words += ["--algorithm.keep-replay", "false", "--run-dir", tmp_path / "run"]
     words += ["--checkpoint-minutes", 0, "--keep-checkpoints", 99]
-    with RealRun(tmp_path, *words, env=NATIVE) as run:
-        assert run.end() == 0, run.told
+    assert main(["run", "native:CartPole-v1", *map(str, words)]) == 0
     assert not list((tmp_path / "run" / "checkpoints").rglob("replay/*"))
     for version in range(early + 1, updates + 1):
         os.unlink(tmp_path / "run" / "checkpoints" / f"{version}.safetensors")
-    with RealRun(tmp_path, command=["resume", str(tmp_path / "run")]) as run:
-        assert run.end() == 0, run.told
-    assert "the checkpoint holds no replay" in run.told
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert "the checkpoint holds no replay" in capsys.readouterr().out
     checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
     trees = [checkpoints.restore(n)[0] for n in range(1, updates + 1)]
     checkpoints.close()

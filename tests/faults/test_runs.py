@@ -91,32 +91,6 @@ def test_a_killed_teacher_is_started_again_and_the_run_goes_on(tmp_path):
         assert (lost, rolled_back) == (0, 0)
 
 
-def test_an_environment_that_raises_or_hangs_is_told_with_its_stack_and_left_behind(tmp_path):
-    with RealRun(tmp_path, *SMALL, "--heartbeat-seconds", 3, pace="0.001") as run:
-        run.wait(lambda: run.updates >= 1)
-        run.order("raise")
-        run.wait(lambda: "actors-0 raised" in run.told)
-        assert "in stumble" in run.told
-        assert "the pole broke; it is started again" in run.told
-        run.wait(partial(run.has_passed, run.updates + 60))  # until it has told that it works
-        hang = run.order("hang")
-        run.wait(lambda: "actors-0 has shown no progress; it is started again" in run.told)
-        assert re.search(r"actors-0 has shown no progress for \d+ s: it is sleeping", run.told)
-        assert "in brood" in run.told
-        hang.unlink()
-        run.wait(partial(run.has_passed, run.updates + 1))
-
-
-def test_a_run_that_gives_up_an_actor_ends_with_a_checkpoint_of_its_last_update(tmp_path):
-    with RealRun(tmp_path, *SMALL, "--report-every", 1, pace="0.001") as run:
-        run.wait(lambda: run.updates >= 3)
-        run.order("break")
-        assert run.end() == 1, run.told
-        assert "actors-0 is given up; the run ends after a checkpoint" in run.told
-        assert run.checkpoint() == run.updates
-        assert f"goes on after update {run.updates}" in run.told
-
-
 @pytest.mark.parametrize(
     ("slow", "wait"),
     [

@@ -137,10 +137,10 @@ def test_a_stopped_worker_is_named_as_stopped(troubled):
 def test_a_learner_that_gets_no_processor_for_less_than_the_limit_goes_on_as_if_nothing_was(
     tmp_path,
 ):
-    play = Play(tmp_path, PAIR, updates=ENDLESS, heartbeat_seconds=30)
+    play = Play(tmp_path, PAIR, updates=ENDLESS, heartbeat_seconds=12)
 
-    def silent(play):  # for longer than an earlier limit, which no option raised
-        return time.monotonic() - play.member("learner-0").heard > 12
+    def silent(play):  # for longer than the least limit that an option can set
+        return time.monotonic() - play.member("learner-0").heard > 5
 
     play.when(working, kill("learner-0", signal.SIGSTOP))
     play.when(silent, kill("learner-0", signal.SIGCONT))
@@ -219,11 +219,11 @@ def test_deaths_of_actors_while_the_only_policy_worker_compiles_do_not_end_the_r
     play = Play(tmp_path, plans.decoupled(actors=1, policies=1), updates=ENDLESS)
     play.when(working, fault("compile-policies-0")).when(working, fault("compile-actors-0"))
     play.when(working, kill("policies-0"))
-    for death in range(12):
+    for death in range(10):
         play.when(partial(has_begun_again, death), kill("actors-0"))
     play.when(lambda play: True, lambda play: compiled(play, "policies-0", "actors-0"))
-    play.when(again("actors-0", 12), Play.stop).run()
-    assert "started again: actors-0, as it was killed by SIGKILL (12 times)" in play.account
+    play.when(again("actors-0", 10), Play.stop).run()
+    assert "started again: actors-0, as it was killed by SIGKILL (10 times)" in play.account
 
 
 INLINE = {"actors": "step act collect", "teacher": "teach", "learner": "learn"}
@@ -272,10 +272,10 @@ def compiled(play, *names):
 
 def test_a_worker_that_lost_its_peer_is_started_again_without_a_traceback(tmp_path, caplog):
     play = Play(tmp_path, PAIR, updates=ENDLESS)
-    for times in range(4):
+    for times in range(3):
         play.when(again("actors-0", times), fault("lose-actors-0"))
-    play.when(again("actors-0", 4), Play.stop).run()
-    assert play.account[0] == "started again: actors-0, as it lost a peer (4 times)"
+    play.when(again("actors-0", 3), Play.stop).run()
+    assert play.account[0] == "started again: actors-0, as it lost a peer (3 times)"
     assert "Traceback" not in caplog.text
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,29 +28,32 @@ def run(tmp_path, env, *words):
     return done, (folder / "logs" / "trainer.log")
 
 
-@pytest.fixture(scope="module")
-def raised(tmp_path_factory):
-    """Runs an environment that raises, once for each plan."""
-    return cache(
-        lambda *words: run(tmp_path_factory.mktemp("raised"), "failing_envs:Raises", *words)
-    )
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["", "--workers 1", pytest.param("--plan threads", marks=pytest.mark.slow), "--plan inline"],
-)
-def test_an_exception_is_shown_with_the_environments_own_frames(raised, words):
-    done, log = raised(*words.split())
+def assert_shown(done, log, env):
+    """The exception, with the frames of the environment and of nothing else."""
     shown = done.stdout + done.stderr
     assert done.returncode == 1
-    assert "failing_envs:Raises: environment 0 raised KeyError in step: 'joint_3'" in shown
-    assert 'failing_envs.py", line' in shown
-    assert "in fail" in shown
+    assert f"failing_envs:{env}: environment 0 raised KeyError in step: 'joint_3'" in shown
     frames = [line for line in shown.splitlines() if line.startswith("  File ")]
+    assert frames
     assert all("failing_envs.py" in frame for frame in frames)
-    if log.exists():
-        assert "in fail" in log.read_text()
+    assert "in fail" in shown
+    assert "in fail" in log.read_text()
+    return shown
+
+
+def test_an_exception_is_shown_with_the_environments_own_frames(tmp_path):
+    done, log = run(tmp_path, "failing_envs:RaisesLater", "--updates", "9")
+    assert_shown(done, log, "RaisesLater")
+    assert "; once its cause is fixed, `srl resume" in done.stderr
+
+
+def test_the_traceback_of_an_actors_exception_that_comes_again_is_shown_once(tmp_path):
+    done, log = run(tmp_path, "failing_envs:Raises", "--plan", "inline")
+    shown = assert_shown(done, log.with_name("actors-0.log"), "Raises")
+    assert "(restart 2 of 2 in a row)" in shown
+    assert str(log.with_name("actors-0.log")) in shown
+    assert shown.count("in fail\n") == 1
+    assert log.with_name("controller.log").read_text().count("in fail\n") >= 3
 
 
 def test_an_environment_that_aborts_the_process_leaves_its_stack(tmp_path, capsys):
@@ -77,22 +79,6 @@ def test_an_environment_that_exits_the_process_does_not_end_it_silently(tmp_path
     assert "ended without a stack" in log.read_text()
 
 
-def test_a_run_that_is_done_reports_no_crash(tmp_path):
-    done, log = run(tmp_path, "CartPole-v1")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert "Fatal" not in log.read_text()
-
-
-def test_the_traceback_of_a_failure_that_comes_again_is_shown_once(raised):
-    done, log = raised("--plan", "inline")
-    shown = done.stdout + done.stderr
-    assert done.returncode == 1
-    assert "(restart 2 of 2 in a row)" in shown
-    assert shown.count("in fail\n") == 1
-    assert log.with_name("controller.log").read_text().count("in fail\n") >= 3
-
-
 def test_a_crash_in_a_worker_process_is_shown_with_the_environments_own_frames(tmp_path):
     done, _ = run(tmp_path, "failing_envs:Aborts", "--workers", "1")
     shown = done.stdout + done.stderr
@@ -101,12 +87,6 @@ def test_a_crash_in_a_worker_process_is_shown_with_the_environments_own_frames(t
     frames = [line for line in shown.splitlines() if line.startswith("  File ")]
     assert frames
     assert all("failing_envs.py" in frame for frame in frames)
-
-
-def test_a_failed_run_is_to_be_fixed_before_it_is_resumed(tmp_path):
-    done, _ = run(tmp_path, "failing_envs:RaisesLater", "--updates", "9")
-    assert done.returncode == 1
-    assert "; once its cause is fixed, `srl resume" in done.stderr
 
 
 DUMP = """{kind} 0x01 (most recent call first):

@@ -25,13 +25,6 @@ def run(fake_gpu, tmp_path):
     return run
 
 
-def test_two_processes_on_one_gpu_take_shares_of_its_memory(run):
-    taken = run("--plan", "decoupled")
-    assert [each["gpus"] for each in taken] == ["0", "0"]
-    assert [each["memory_fraction"] for each in taken] == [0.45, 0.45]
-    assert all("preallocate" not in each for each in taken)
-
-
 def test_fractions_and_choices_of_the_user_reach_both_processes_on_a_gpu(run, monkeypatch):
     monkeypatch.setenv("SRL_GPU", "act=cpu,copies=apart,prefetch=off")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -422,12 +422,6 @@ def test_environments_that_start_anew_are_told(tmp_path, capsys):
     assert "their episodes start anew" in capsys.readouterr().out
 
 
-def test_old_checkpoints_go(tmp_path):
-    words = ("--updates", "6", "--checkpoint-minutes", "0", "--keep-checkpoints", "2")
-    assert run(tmp_path / "run", *words) == 0
-    assert Checkpoints(tmp_path / "run" / "checkpoints").versions() == [5, 6]
-
-
 def test_the_first_update_is_reported_where_the_run_chooses_how_often(tmp_path):
     assert run(tmp_path / "run", "--updates", "200") == 0
     assert run(tmp_path / "given", "--updates", "60", "--report-every", "7") == 0

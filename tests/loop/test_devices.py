@@ -21,6 +21,7 @@ from srl.system.gpu_switches import CHOICES, gpu_choice
     [
         "all_devices",
         "fused_in_jax",
+        "acting_on_cpu",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("one", "fused_native")),
     ],
 )
@@ -29,20 +30,9 @@ def test_an_update_leaves_everything_on_its_device_and_in_its_memory(name):
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "SRL_GPU": "act=cpu" if name == "acting_on_cpu" else "",
     }
     command = child_command("srl.extras.bench.gpu_placement", name)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_worker_acts_on_the_cpu_for_what_is_learned_elsewhere_if_it_is_chosen():
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "SRL_GPU": "act=cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-    }
-    command = child_command("srl.extras.bench.gpu_placement", "acting_on_cpu")
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -89,10 +89,13 @@ REPLAYED = Looped("drawn:with_replay", "8,8:1", "forward", 2)
 @pytest.mark.parametrize(
     "plan",
     [
-        *("decoupled", "inline --plan.actors.compiled true"),
+        "decoupled",
         *(
             pytest.param(plan, marks=pytest.mark.slow)
-            for plan in ("fused", "threads", "inline", "replicated")
+            for plan in (
+                *("fused", "threads", "inline", "replicated"),
+                "inline --plan.actors.compiled true",
+            )
         ),
     ],
 )
@@ -121,6 +124,7 @@ def test_equal_unrolls_are_collected_elsewhere_too(agrees, plan):
     assert agrees(plan, EQUAL_UNROLLS)
 
 
+@pytest.mark.slow
 def test_replicas_add_up_what_repeats_and_is_taught(agrees):
     assert agrees("replicated", Looped("drawn", "8:1", "backward", 3, 0.5))
 

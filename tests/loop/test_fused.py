@@ -15,12 +15,10 @@ from srl.core.errors import PlanError
 from srl.loop.fused import Fused
 from srl.loop.training import local_training
 from srl.networks import MLP
-from srl.record.checkpoint import Checkpoints
 from srl.streams.group_state import unpack
 
 STACKED = replace(RECURRENT, algorithm=replace(RECURRENT.algorithm, frame_stack=3, rewards="sign"))
 EXPERIMENTS = {"cartpole": CARTPOLE, "recurrent": RECURRENT, "game": GAME, "stacked": STACKED}
-IN_JAX = replace(CARTPOLE, env="jax:gymnax:CartPole-v1")
 
 
 def parameters(trainer):
@@ -58,28 +56,6 @@ def test_it_trains_as_the_plain_loop_does(start, name):
     # The same actions led all environments to the very same place.
     assert_same(environments(fused), environments(plain))
     assert_close(fused, plain)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param("cartpole", marks=pytest.mark.slow), "recurrent", "in JAX"]
-)
-def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
-    experiment = IN_JAX if name == "in JAX" else EXPERIMENTS[name]
-    whole = start(experiment, Fused)
-    train(whole, 2)
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(2, whole.state(), {}, wait=True)
-    files = whole.save_replays(tmp_path / "replay")
-    reports = train(whole, 3)  # what was saved is not touched
-
-    resumed = start(experiment, Fused)
-    assert resumed.environments.resumes_exactly
-    tree, _ = checkpoints.restore(2, like=resumed.state())
-    checkpoints.close()
-    resumed.restore(tree)
-    resumed.restore_replays(tmp_path / "replay", files)
-    assert train(resumed, 3) == reports
-    assert_same(whole.state()["learners"], resumed.state()["learners"])
 
 
 @pytest.mark.parametrize(("first", "second"), [(Fused, local_training), (local_training, Fused)])

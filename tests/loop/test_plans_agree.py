@@ -25,7 +25,7 @@ QUICK = {
     "cartpole by DiscreteSAC": ("threads", "fused", "decoupled"),
     "cartpole by DiscreteSAC with memory": (),
     "cartpole by DQN": (),
-    "cartpole by DQN from prior data": ("threads", "fused", "central"),
+    "cartpole by DQN from prior data": ("fused", "central"),
     "cartpole by IMPALA with memory": ("threads", "fused", "decoupled"),
     "cartpole by PQN with memory": ("threads", "fused", "serving"),
     "cartpole by R2D2": ("central",),
@@ -36,12 +36,12 @@ QUICK = {
     "game against the past": ("decoupled",),
     "game against a fixed policy": (),
     "pendulum by REDQ": ("threads", "fused", "central"),
-    "pendulum by REPPO": ("threads", "fused", "central"),
+    "pendulum by REPPO": ("fused", "central"),
     "pendulum by SAC": (),
     "pendulum by SAC with memory": ("threads", "fused", "central"),
     "pendulum by TD3": ("decoupled",),
     "pendulum by TD3 with memory": (),
-    "tasks by PPO": ("fused", "decoupled"),
+    "tasks by PPO": ("decoupled",),
     "tasks by SAC": ("fused",),
     "team by DQN": ("fused",),
     "team by PQN": ("central",),
@@ -85,10 +85,9 @@ def test_every_plan_trains_as_the_plain_loop_does(trained, name, plan):
 @pytest.mark.parametrize(
     "plan",
     [
-        "threads",
         "fused",
         "decoupled",
-        *(pytest.param(plan, marks=pytest.mark.slow) for plan in ("inline", "replicated")),
+        *(pytest.param(p, marks=pytest.mark.slow) for p in ("threads", "inline", "replicated")),
     ],
 )
 def test_lessons_of_a_curriculum_begin_at_the_same_update_under_every_plan(trained, plan):
@@ -105,7 +104,7 @@ def test_lessons_of_a_curriculum_begin_at_the_same_update_under_every_plan(train
     cases(
         ["cartpole", "game"],
         ["inline", "central", "decoupled"],
-        lambda *both: both == ("cartpole", "decoupled"),
+        lambda *_: False,  # by memory and network at once below
     ),
 )
 def test_plans_train_the_same_over_the_network(trained, name, plan):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from small_runs import CARTPOLE, GAME, TEAM, assert_same, train
+from small_runs import CARTPOLE, GAME, RECURRENT, TEAM, assert_same, train
 
 from srl import RunError, UserError
 from srl.algorithms import MAPPO
@@ -23,10 +23,11 @@ EXPERIMENTS = {
     "cartpole": CARTPOLE,
     "game": GAME,
     "team": TEAM,
+    "recurrent": RECURRENT,
+    "in JAX": replace(CARTPOLE, env="jax:gymnax:CartPole-v1"),
     "game by MAPPO": replace(GAME, algorithm=MULTI_AGENT),
 }
-LOSSES = {"cartpole": "value_loss", "game": "hiders/value_loss", "team": "q_loss"}
-LOSSES["game by MAPPO"] = LOSSES["game"]
+LOSSES = {"team": "q_loss", **dict.fromkeys(("game", "game by MAPPO"), "hiders/value_loss")}
 
 
 @pytest.mark.parametrize("name", ["cartpole", pytest.param("game", marks=pytest.mark.slow)])
@@ -58,11 +59,19 @@ def test_another_seed_gives_another_run(start):
     assert train(one, 2) != train(two, 2)
 
 
+SLOW = (("game", local_training), ("cartpole", Fused))
+
+
 @pytest.mark.parametrize(
-    "name", ["cartpole", pytest.param("game", marks=pytest.mark.slow), "team", "game by MAPPO"]
+    ("name", "kind"),
+    [
+        *((name, local_training) for name in ("cartpole", "team", "game by MAPPO")),
+        *(("recurrent", Fused), ("in JAX", Fused)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW),
+    ],
 )
-def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
-    whole = start(EXPERIMENTS[name])
+def test_a_stopped_run_resumes_bitwise(start, tmp_path, name, kind):
+    whole = start(EXPERIMENTS[name], kind)
     train(whole, 2)
     whole.update()  # between two reports
     checkpoints = Checkpoints(tmp_path)
@@ -71,7 +80,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     whole.report()
     reports = train(whole, 4)  # what was saved is not touched
 
-    resumed = start(EXPERIMENTS[name])
+    resumed = start(EXPERIMENTS[name], kind)
     assert resumed.environments.resumes_exactly
     tree, _ = checkpoints.restore(3, like=resumed.state())
     checkpoints.close()
@@ -79,7 +88,7 @@ def test_a_stopped_run_resumes_bitwise(start, tmp_path, name):
     resumed.restore_replays(tmp_path / "replay", files)
     first = resumed.report()
     assert first["updates"] == 3
-    assert first[f"loss/{LOSSES[name]}"] > 0
+    assert first[f"loss/{LOSSES.get(name, 'value_loss')}"] > 0
     assert train(resumed, 4) == reports
     assert_same(whole.state()["learners"], resumed.state()["learners"])
 

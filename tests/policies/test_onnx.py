@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from gymnasium import spaces
+from small_runs import save
 
 import srl
 from srl.algorithms import DQN, PPO, SAC, TD3
@@ -200,14 +201,14 @@ def test_what_onnx_cannot_compute_is_named(tmp_path):
 
 
 @pytest.fixture
-def run_dir(tmp_path, save_run):
+def run_dir(tmp_path):
     """A run of two policies for three agents."""
     resolved = load_experiment("CartPole-v1")
     teams = {"cat*": "cats", "mouse": "mice"}
     algorithm = replace(resolved.experiment.algorithm, network=MLP(width=8))
     experiment = replace(resolved.experiment, policies=teams, algorithm=algorithm)
     specs = Specs(VECTOR, CHOICE, ("cat_0", "cat_1", "mouse"))
-    return save_run(replace(resolved, experiment=experiment), specs, tmp_path / "run")
+    return save(replace(resolved, experiment=experiment), tmp_path / "run", specs).path
 
 
 def test_one_of_several_policies_is_exported_by_its_name(run_dir, tmp_path, capsys):

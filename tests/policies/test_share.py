@@ -14,8 +14,7 @@ from srl.api.cli import main
 from srl.config.experiment import load_experiment, resolved_value
 from srl.core.errors import UserError
 from srl.policies.card import _spread
-from srl.pools import make_pool
-from tests.small_runs import GAME
+from tests.small_runs import GAME, save
 
 SMALL = ("--algorithm.network.mlp.width", "8")
 FILE = """
@@ -45,13 +44,12 @@ mine = Experiment(name="walk", env=Walk)
 
 
 @pytest.fixture
-def share(tmp_path, save_run, capsys):
+def share(tmp_path, capsys):
     """Shares a run of a target; gives the run's folder, the shared one, and what is reported."""
 
     def share(target):
         resolved = load_experiment(target, SMALL)
-        with make_pool(resolved.experiment.env) as pool:
-            run = save_run(resolved, pool.specs, tmp_path / "run")
+        run = save(resolved, tmp_path / "run").path
         shared = tmp_path / "shared"
         assert main(["share", str(run), str(shared), "--episodes", "2"]) == 0
         return run, shared, capsys.readouterr().out
@@ -132,12 +130,10 @@ def test_a_version_that_a_run_removes_while_it_is_evaluated_is_shared(share, tmp
     assert files_of(shared) == {*COMMON, "policy.onnx", "experiment.py"}
 
 
-def test_policies_of_other_runs_that_play_are_shared_too(tmp_path, save_run):
-    with make_pool(GAME.env) as pool:
-        specs = pool.specs
-    other = save_run(resolved_value(GAME), specs, tmp_path / "other")
+def test_policies_of_other_runs_that_play_are_shared_too(tmp_path):
+    other = save(resolved_value(GAME), tmp_path / "other").path
     policies = {"seeker*": Fixed(other), "hider*": "hiders"}
-    run = save_run(resolved_value(replace(GAME, policies=policies)), specs, tmp_path / "run")
+    run = save(resolved_value(replace(GAME, policies=policies)), tmp_path / "run").path
     shared = tmp_path / "shared"
     assert main(["share", str(run), str(shared), "--episodes", "2"]) == 0
     for folder in (run, other):
@@ -150,12 +146,10 @@ def test_policies_of_other_runs_that_play_are_shared_too(tmp_path, save_run):
     assert not [file for file in texts if str(tmp_path) in file.read_text()]
 
 
-def test_arguments_name_other_runs_without_their_paths(tmp_path, save_run):
-    with make_pool("CartPole-v1") as pool:
-        specs = pool.specs
-    other = save_run(load_experiment("CartPole-v1", SMALL), specs, tmp_path / "other")
+def test_arguments_name_other_runs_without_their_paths(tmp_path):
+    other = save(load_experiment("CartPole-v1", SMALL), tmp_path / "other").path
     words = (*SMALL, "--init-from", f"{other}:7", f"--teacher={other}", "--tags", f"{other}2")
-    run = save_run(load_experiment("CartPole-v1", words), specs, tmp_path / "run")
+    run = save(load_experiment("CartPole-v1", words), tmp_path / "run").path
     shared = tmp_path / "shared"
     assert main(["share", str(run), str(shared), "--episodes", "2"]) == 0
     for folder in (run, other):

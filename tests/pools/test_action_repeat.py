@@ -35,7 +35,7 @@ def repeated(pool, actions, repeat, reset):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(repeat=st.integers(2, 5), seed=st.integers(0, 1000))
 def test_an_action_is_repeated_until_the_episode_ends(kind, repeat, seed):
     env, options = KINDS[kind]

@@ -51,27 +51,27 @@ RIGHT = np.array([0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
-    "actions",
+    ("actions", "told"),
     [
-        RIGHT[:3],
-        RIGHT[:, None],
-        np.int64(0),
-        None,
-        [[0], [1, 0], [0], [1]],
-        RIGHT.astype(float),
-        RIGHT.astype(bool),
-        RIGHT.astype(str),
-        [0, 1, 0, 2],
-        [0, 1, 0, -1],
-        [0, 1, 0, 2**32],
-        [0, 1, 0, 1 - 2**32],
-        np.array([0, 1, 0, 2**63], np.uint64),
+        (RIGHT[:3], r"actions have shape \(3,\); expected \(4,\)"),
+        (RIGHT[:, None], r"actions have shape \(4, 1\)"),
+        (np.int64(0), "action"),
+        (None, "action"),
+        ([[0], [1, 0], [0], [1]], "action"),
+        (RIGHT.astype(float), "actions are float64; expected int"),
+        (RIGHT.astype(bool), "actions are bool; expected int"),
+        (RIGHT.astype(str), "action"),
+        ([0, 1, 0, 2], "environment 3.* action 2"),
+        ([0, 1, 0, -1], "environment 3.* action -1"),
+        ([0, 1, 0, 2**32], "environment 3.* action 4294967296"),
+        ([0, 1, 0, 1 - 2**32], "environment 3.* action"),
+        (np.array([0, 1, 0, 2**63], np.uint64), "action"),
     ],
     ids=str,
 )
-def test_actions_that_do_not_fit_are_refused_before_anything_steps(pool, actions):
+def test_actions_that_do_not_fit_are_refused_before_anything_steps(pool, actions, told):
     pool.reset(0)
-    with pytest.raises(UserError, match="action"):
+    with pytest.raises(UserError, match=told):
         pool.step(actions)
     assert pool.step(RIGHT).episode_length.tolist() == [1] * 4
 
@@ -175,6 +175,8 @@ def test_a_closed_pool_refuses_all_but_a_second_close(kind):
         lambda: pool.save(),
         lambda: pool.restore(b""),
     ]
+    if kind != "native":  # which has memory for rows, and no pictures, whether open or not
+        calls += [lambda: pool.rows(1), lambda: pool.render(0)]
     for call in calls:
         with pytest.raises(UserError, match=r"the pool of .*CartPole-v1 is closed"):
             call()
@@ -194,25 +196,25 @@ def batches(kind):
 
 
 @pytest.mark.parametrize(
-    "env_ids",
+    ("env_ids", "told"),
     [
-        [0, 4],
-        [0, -1],
-        [0, 2**32],
-        np.array([0, 2**63], np.uint64),
-        [1, 1],
-        [0.0, 1.0],
-        [True, False],
-        ["0", "1"],
-        [[0, 1]],
-        [[0], [1, 2]],
-        0,
-        None,
+        ([0, 4], "environment id 4; expected 0 to 3"),
+        ([0, -1], "environment id -1"),
+        ([0, 2**32], "environment id 4294967296"),
+        (np.array([0, 2**63], np.uint64), r"env_ids|environment"),
+        ([1, 1], "environment 1 is named twice"),
+        ([0.0, 1.0], r"expected .n. ints"),
+        ([True, False], r"expected .n. ints"),
+        (["0", "1"], r"expected .n. ints"),
+        ([[0, 1]], r"expected .n. ints"),
+        ([[0], [1, 2]], r"env_ids|environment"),
+        (0, r"expected .n. ints"),
+        (None, r"env_ids|environment"),
     ],
     ids=str,
 )
-def test_ids_that_name_no_environments_are_refused(batches, env_ids):
-    with pytest.raises(UserError, match=r"env_ids|environment"):
+def test_ids_that_name_no_environments_are_refused(batches, env_ids, told):
+    with pytest.raises(UserError, match=told):
         batches.send(RIGHT[:2], env_ids)
     batches.send(RIGHT[:2], np.array([0, 1]))
     assert sorted(batches.recv().env_id) == [0, 1]
@@ -223,6 +225,12 @@ def test_there_is_an_action_for_each_environment_that_is_named(batches):
         batches.send(RIGHT, np.array([0, 1]))
     batches.send(RIGHT[:2], np.array([0, 1]))
     assert sorted(batches.recv().env_id) == [0, 1]
+
+
+def test_an_asynchronous_pool_takes_no_synchronous_calls(batches):
+    for call in (lambda: batches.reset(0), lambda: batches.step(RIGHT)):
+        with pytest.raises(UserError, match="call async_reset, send and recv"):
+            call()
 
 
 # ---- making ----

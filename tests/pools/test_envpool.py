@@ -243,50 +243,11 @@ class TestWithEnvpool:
             for name in ("observation", "reward", "terminated", "episode_return"):
                 np.testing.assert_array_equal(together[name][:, per_slot], alone[name])
 
-    def test_wrong_actions_are_refused_at_every_step(self):
-        with make_pool("envpool:CartPole-v1", 2) as pool:
-            pool.reset(0)
-            pool.step(np.zeros(2, np.int64))
-            for wrong, told in (
-                (np.zeros(3, np.int32), r"shape \(3,\); expected \(2,\)"),
-                (np.zeros(2, np.float32), "actions are float32; expected int32"),
-                (np.array([0, 2]), r"environment 1: action 2 is not in Discrete\(2"),
-                (np.array([-1, 0]), "environment 0: action -1"),
-                (np.array([0, 2**32]), "environment 1: action 4294967296"),
-            ):
-                with pytest.raises(UserError, match=told):
-                    pool.step(wrong)
-            assert pool.step(np.zeros(2, np.int32)).episode_length.tolist() == [2, 2]
+    def test_actions_that_are_not_finite_are_refused(self):
         with make_pool("envpool:HalfCheetah-v4") as pool:
             pool.reset(0)
             with pytest.raises(UserError, match=r"environment 0: action .*nan.* is not in Box"):
                 pool.step(np.full((1, 6), np.nan, np.float32))
-
-    def test_calls_that_would_crash_or_hang_are_refused(self):
-        with make_pool("envpool:CartPole-v1", ENVS, batch_size=2) as pool:
-            with pytest.raises(UserError, match="never reset"):
-                pool.send(np.zeros(1, np.int32), np.array([0]))
-            with pytest.raises(UserError, match="only 0 are; send actions first"):
-                pool.recv()
-            pool.async_reset(0)
-            first = pool.recv().env_id
-            flying = np.setdiff1d(np.arange(ENVS), first)
-            pool.recv()
-            with pytest.raises(UserError, match="only 0 are"):
-                pool.recv()
-            pool.send(np.zeros(2, np.int32), flying)
-            for ids, told in (
-                ([ENVS], "environment id 4; expected 0 to 3"),
-                ([-1], "environment id -1"),
-                ([first[0], first[0]], "is named twice"),
-                ([flying[0]], f"environment {flying[0]} is in flight"),
-                ([0.0], "float64; expected"),
-            ):
-                with pytest.raises(UserError, match=told):
-                    pool.send(np.zeros(len(ids), np.int32), np.array(ids))
-            with pytest.raises(UserError, match="call async_reset, send and recv"):
-                pool.step(np.zeros(ENVS, np.int32))
-            assert set(pool.recv().env_id) == set(flying)
 
     def test_a_second_thread_is_refused(self):
         with make_pool("envpool:CartPole-v1", ENVS) as pool:
@@ -327,7 +288,7 @@ class TestWithEnvpool:
             with pytest.raises(UserError, match="cannot be rendered: render_mode must be"):
                 pool.render(0)
 
-    def test_closing_ends_the_threads_and_later_calls_are_refused(self):
+    def test_closing_ends_the_threads(self):
         def threads():
             return set(os.listdir("/proc/self/task"))
 
@@ -338,10 +299,6 @@ class TestWithEnvpool:
         assert len(started) >= 3
         pool.close()
         assert not started & threads()
-        pool.close()
-        for call in (pool.reset, pool.recv, pool.async_reset, lambda: pool.step(np.zeros(4, int))):
-            with pytest.raises(UserError, match="the pool of envpool:CartPole-v1 is closed"):
-                call()
         assert np.isfinite(timestep.observation).all()  # memory is its holder's
 
     @pytest.mark.parametrize(

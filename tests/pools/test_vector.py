@@ -51,13 +51,6 @@ def test_seeds_are_integers_of_64_bits(seed):
         envs.reset(seed=seed)
 
 
-def test_each_environment_may_have_a_small_seed_of_its_own():
-    with closing(make_vec("CartPole-v1", 2)) as envs:
-        first, _ = envs.reset(seed=[1, 0])
-        second, _ = envs.reset(seed=0)
-    np.testing.assert_array_equal(first, second[::-1])
-
-
 def test_the_statistics_of_an_environment_come_with_the_end_of_its_episode():
     with closing(make_vec("native:Hopper-v5", 2)) as envs:
         envs.reset(seed=0)

@@ -50,10 +50,10 @@ def test_a_run_in_processes_ends_after_its_minutes(tmp_path, capsys):
     words = "--plan inline --plan.actors.replicas 1 --num-envs 8 --updates 1000000 --report-every 1"
     small = "--algorithm.unroll-length 16 --algorithm.network.mlp.width 16 --algorithm.epochs 2"
     command = ["run", "native:CartPole-v1", *words.split(), *small.split()]
-    assert main([*command, "--minutes", "0.2", "--run-dir", str(tmp_path / "run")]) == 0
-    assert "the 0.2 minutes of this start are over" in capsys.readouterr().out
+    assert main([*command, "--minutes", "0.1", "--run-dir", str(tmp_path / "run")]) == 0
+    assert "the 0.1 minutes of this start are over" in capsys.readouterr().out
     assert outcome(tmp_path / "run")["code"] == 0
-    assert outcome(tmp_path / "run")["reason"].startswith("the 0.2 minutes")
+    assert outcome(tmp_path / "run")["reason"].startswith("the 0.1 minutes")
 
 
 def test_a_limit_of_no_minutes_is_refused(capsys):

@@ -36,7 +36,7 @@ def ordinary(tmp_path_factory):
     return python.parent
 
 
-@pytest.fixture(params=["ordinary", "editable"])
+@pytest.fixture(params=["ordinary", pytest.param("editable", marks=pytest.mark.slow)])
 def programs(request):
     """A folder with the programs `python` and `srl`."""
     if request.param == "ordinary":

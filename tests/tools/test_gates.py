@@ -106,7 +106,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(words, error, tmp_path
 
 def test_a_gate_is_run_for_each_seed_once_and_its_row_is_printed(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(table, "GATES", (EASY,))
-    words = ["--seeds", "0,3", "--runs", str(tmp_path), "--json", "--plan", "inline"]
+    words = ["--seeds", "0,3", "--runs", str(tmp_path), "--json", "--plan", "threads"]
     assert main(words) == 0
     row = json.loads(capfd.readouterr().out)
     reports = [read_metrics(tmp_path / "ppo-easy" / seed) for seed in "03"]
@@ -117,7 +117,7 @@ def test_a_gate_is_run_for_each_seed_once_and_its_row_is_printed(tmp_path, capfd
     assert (row["name"], row["algorithm"], row["env"]) == ("ppo-easy", "PPO", "native:CartPole-v1")
     assert (row["seeds"], row["threshold"], row["passed"]) == ([0, 3], 1, True)
     assert row["changed"] == []  # another plan is not another gate
-    assert (row["command"], row["options"]) == (f"srl run {EASY.command}", ["--plan", "inline"])
+    assert (row["command"], row["options"]) == (f"srl run {EASY.command}", ["--plan", "threads"])
     assert row["commits"] == [code_version()]
     assert {"processor", "cores", "jax", "python"} <= row["machine"].keys()
 

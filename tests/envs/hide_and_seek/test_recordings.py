@@ -1,6 +1,7 @@
 """Episodes of the reference environment come out the same here."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +30,17 @@ def changed(tmp_path):
     return copy
 
 
+verified = cache(verify.verify)
+"""For files that no test changes."""
+
+
 def failed(report):
     return {key for key, difference in report.differences.items() if not difference.passed}
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_a_recording_is_observed_ruled_and_moved_as_it_was(path):
-    report = verify.verify(path)
+    report = verified(path)
     assert failed(report) == set()
     assert report.near_thresholds == []
     assert report.same_rules_for > verify.REPLAY_STEPS
@@ -44,7 +49,7 @@ def test_a_recording_is_observed_ruled_and_moved_as_it_was(path):
 
 
 def test_a_lock_by_several_at_once_may_have_been_drawn_otherwise():
-    assert verify.verify(TIED).ties == ["step 142: object 3"]
+    assert verified(TIED).ties == ["step 142: object 3"]
 
 
 def flip(name, step, place):

@@ -78,7 +78,6 @@ def test_a_peer_steps_in_turns_and_the_ratio_has_its_spread(capsys, vs):
 @pytest.mark.parametrize(
     ("env", "size", "vs"),
     [
-        ("envpool:CartPole-v1", "4", "envpool"),
         ("envpool:Pendulum-v1", "4/2", "envpool"),
         ("native:CartPole-v1", "4/2", "srl-envpool"),
     ],

@@ -393,27 +393,6 @@ def test_closing_ends_the_processes_and_leaves_nothing_open():
     assert len(os.listdir("/proc/self/fd")) == files
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_closed_pool_refuses_every_call(pools, workers):
-    pool = pools(1, workers=workers)
-    pool.reset(seed=0)
-    pool.close()
-    ids = np.zeros(1, int)
-    for name, arguments in {
-        "reset": [],
-        "step": [ids],
-        "async_reset": [],
-        "send": [ids, ids],
-        "recv": [],
-        "render": [0],
-        "rows": [1],
-        "save": [],
-        "restore": [b""],
-    }.items():
-        with pytest.raises(UserError, match="is closed"):
-            getattr(pool, name)(*arguments)
-
-
 def test_a_forgotten_pool_ends_its_processes():
     pool = make_pool(Peculiar, 2, workers=2)
     pids = processes(pool.reset(seed=0))
@@ -458,13 +437,6 @@ def test_workers_outlive_an_interrupt_of_the_terminal(pools):
 
 
 # ---- the rest ----
-
-
-def test_workers_render(pools):
-    pool = pools(2, render_mode="rgb_array")
-    pool.reset(seed=0)
-    act(pool)
-    np.testing.assert_array_equal(pool.render(1), np.ones((4, 6, 3), np.uint8))
 
 
 def test_the_episode_after_an_end_starts_without_an_action(pools):

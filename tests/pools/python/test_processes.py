@@ -373,17 +373,6 @@ def test_what_cannot_be_pickled_is_told_with_what_to_do():
         make_pool(make, 2, workers=1)
 
 
-def test_unknown_ids_are_the_users_mistake():
-    with pytest.raises(UserError, match="NoSuchEnv"):
-        make_pool("NoSuchEnv-v0", workers=1)
-    with pytest.raises(UserError, match="no_such_module"):
-        make_pool("no_such_module.Env", workers=1)
-    with pytest.raises(UserError, match=r"expected a gymnasium\.Env"):
-        make_pool(dict, workers=1)
-    with pytest.raises(UserError, match=r"workers=2 does nothing for .*: give threads=N"):
-        make_pool("native:CartPole-v1", workers=2)
-
-
 def test_an_environment_that_cannot_be_made_comes_with_its_whole_traceback():
     with pytest.raises(RunError, match="making environment 0 raised ValueError") as told:
         make_pool(peculiar.Unmade, 2, workers=1)
@@ -410,37 +399,6 @@ def test_environments_whose_spaces_differ_are_named(tmp_path):
 
 
 # ---- wrong calls ----
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_wrong_calls_are_told_and_change_nothing(pools, workers):
-    pool = pools(3, batch_size=2, workers=workers)
-    with pytest.raises(UserError, match="call async_reset, send and recv"):
-        pool.reset()
-    with pytest.raises(UserError, match="never reset"):
-        pool.send(np.zeros(1, int), np.array([0]))
-    with pytest.raises(UserError, match="only 0 are"):
-        pool.recv()
-    with pytest.raises(UserError, match="seed is -1"):
-        pool.async_reset(seed=-1)
-    pool.async_reset(seed=0)
-    ids = pool.recv().env_id
-    wrong = [
-        (np.zeros(1, int), [3], "environment id 3; expected 0 to 2"),
-        (np.zeros(1, int), [-1], "environment id -1"),
-        (np.zeros(2, int), [ids[0], ids[0]], f"environment {ids[0]} is named twice"),
-        (np.zeros(2, int), ids[:1], r"actions have shape \(2,\); expected \(1,\)"),
-        (np.zeros(1), ids[:1], "actions are float64; expected int64"),
-        (np.array([0, 11]), ids, f"environment {ids[1]}: the action 11 is not in Discrete"),
-        (np.zeros(1, int), [[0]], "expected .n. ints"),
-    ]
-    for actions, env_ids, told in wrong:
-        with pytest.raises(UserError, match=told):
-            pool.send(actions, env_ids)
-    pool.send(np.zeros(1, int), ids[:1])
-    with pytest.raises(UserError, match=f"environment {ids[0]} is in flight"):
-        pool.send(np.zeros(1, int), ids[:1])
-    assert len(pool.recv().env_id) == 2
 
 
 @pytest.mark.parametrize("workers", [0, 1])
