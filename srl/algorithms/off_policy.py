@@ -13,7 +13,7 @@ from srl.algorithms.preprocessing import reward_transform
 from srl.algorithms.prior_replay import MixedReplay
 from srl.algorithms.prioritized_replay import PrioritizedReplay
 from srl.algorithms.uniform_replay import Change, UniformReplay
-from srl.core.errors import UserError, expect
+from srl.core.errors import UserError, expect, expect_apart
 from srl.core.schedule import Adjustable
 from srl.core.settings import Range
 from srl.core.types import Specs
@@ -51,13 +51,9 @@ class OffPolicy(Algorithm):
                 "algorithm.prior_share is the share of prior data, and there are none: give "
                 "algorithm.prior, or leave it out"
             )
-        if self.hindsight is None:
-            return
-        if self.frame_stack > 1:
-            raise UserError(
-                f"algorithm.hindsight with frame_stack={self.frame_stack}: goals are those of "
-                "single observations; leave out one of the two"
-            )
+        pair = f"hindsight and frame_stack={self.frame_stack}"
+        why = "goals are those of single observations"
+        expect_apart(self, pair, why, self.hindsight is not None and self.frame_stack > 1)
 
     def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
         """Gives the functions for one trained policy; see `Algorithm.bind`."""

@@ -22,7 +22,7 @@ from srl.algorithms.off_policy import replay_for
 from srl.algorithms.replay import Replay, Rows, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio
 from srl.algorithms.uniform_replay import Sampling, expect_n_step_fits
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect_apart
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Tree, Unroll
 
@@ -319,11 +319,7 @@ def expect_steps_fit(config: Any) -> None:
     expect_n_step_fits(config)
     if config.network.memory:
         for name, why in _WITHOUT_MEMORY.items():
-            if getattr(config, name):
-                raise UserError(
-                    f"{type(config).__name__} with {name} and a network with memory: {why}; leave "
-                    "out one of the two"
-                )
+            expect_apart(config, f"{name} and a network with memory", why, getattr(config, name))
     if config.network.memory and config.burn_in + config.sequence > config.unroll_length:
         raise UserError(
             f"{type(config).__name__} with burn_in={config.burn_in}, sequence={config.sequence} "
