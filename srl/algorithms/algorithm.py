@@ -251,11 +251,6 @@ class Instance(ABC):
     stack: FrameStack | None = None
     """The stacking of observations, if any; a replay need not hold them stacked."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        """Raises UserError for a class that is not complete."""
-        cls.expect_complete()
-        return super().__new__(cls)
-
     @classmethod
     def expect_complete(cls) -> None:
         """Raises UserError where the class lacks what every algorithm has to have."""
