@@ -202,16 +202,6 @@ class PPOInstance(ImitatingInstance):
         chunk = config.chunk if self.actor.network.memory else None
         return Minibatches(config.epochs, config.minibatches, chunk)
 
-    @property
-    def chunk(self) -> int:
-        """Steps that a policy with memory learns from in sequence."""
-        return self.division.chunk or 0
-
-    @property
-    def gradient_steps(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.division.gradient_steps
-
     def init(self, key: Array) -> PPOState:
         """Draws parameters; nothing is normalised yet."""
         params_key, learning_key = jax.random.split(key)
@@ -229,10 +219,6 @@ class PPOInstance(ImitatingInstance):
     def policy(self, state: PPOState) -> Policy:
         """Gives the policy's parameters and the statistics of observations."""
         return self.acting_policy(state.params["policy"], state.observations)
-
-    def slots_of_block(self, length: int) -> int:
-        """Slots that are divided among minibatches."""
-        return self.division.slots_of_block(length)
 
     @classmethod
     def has_replay(cls) -> bool:

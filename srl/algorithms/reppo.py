@@ -189,11 +189,6 @@ class REPPOInstance(Instance):
         """The division of batches."""
         return Minibatches(self.config.epochs, self.config.minibatches, chunk=None)
 
-    @property
-    def gradient_steps(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.division.gradient_steps
-
     def init(self, key: Array) -> REPPOState:
         """Draws parameters; nothing is normalised yet."""
         actor_key, critic_key, learning_key = jax.random.split(key, 3)
@@ -215,10 +210,6 @@ class REPPOInstance(Instance):
         """Gives the actor's parameters and the statistics of observations."""
         statistics = self.normalizer.policy_statistics(state.observations)
         return Policy({"actor": state.params["actor"]["network"]}, statistics)
-
-    def slots_of_block(self, length: int) -> int:
-        """Slots that are divided among minibatches."""
-        return self.division.slots_of_block(length)
 
     def prepare(
         self, state: REPPOState, replay: Tree, unroll: Unroll, total: Total
