@@ -117,14 +117,8 @@ class StepsInstance(Instance):
     def ratio(self) -> ReplayRatio:
         """The gradient steps of each update; a batch has as many steps as without memory."""
         steps = self.config.unroll_length
-        return ReplayRatio(
-            self.slots,
-            steps,
-            max(1, self.config.batch_size // self.sequence),
-            self.config.samples_per_insert,
-            self.config.warm_up,
-            steps / math.ceil(steps / self.sequence),
-        )
+        ratio = ReplayRatio.of(self.config, self.slots, steps / math.ceil(steps / self.sequence))
+        return replace(ratio, batch_size=max(1, self.config.batch_size // self.sequence))
 
     @cached_property
     def replay(self) -> Sampling:
