@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from srl.algorithms.actor import Actor
 from srl.algorithms.distributions import Distribution
 from srl.algorithms.frames import FrameStack
+from srl.algorithms.minibatches import Minibatches
 from srl.algorithms.normalization import ObservationNormalizer, ScaledBytes
 from srl.algorithms.privileged import expect_may_see_more
 from srl.algorithms.returns import where_rows
@@ -251,11 +252,6 @@ class Instance(ABC):
     stack: FrameStack | None = None
     """The stacking of observations, if any; a replay need not hold them stacked."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        """Raises UserError for a class that is not complete."""
-        cls.expect_complete()
-        return super().__new__(cls)
-
     @classmethod
     def expect_complete(cls) -> None:
         """Raises UserError where the class lacks what every algorithm has to have."""
@@ -274,14 +270,19 @@ class Instance(ABC):
         return replace(self, config=replace(self.config, **changed), updates=updates)
 
     @property
+    def division(self) -> Minibatches:
+        """The division of a batch for the gradient steps; by default one takes the whole batch."""
+        return Minibatches(epochs=1, per_epoch=1, chunk=None)
+
+    @property
     def chunk(self) -> int:
         """Steps between two memories that an unroll keeps; 0 keeps that before its first row."""
-        return 0
+        return self.division.chunk or 0
 
     @property
     def gradient_steps(self) -> int:
         """Calls of `gradient_step` in one `learn`."""
-        return 1
+        return self.division.gradient_steps
 
     @cached_property
     def normalizer(self) -> ObservationNormalizer:
@@ -384,7 +385,7 @@ class Instance(ABC):
 
     def slots_of_block(self, length: int) -> int:
         """Gives the number of neighbouring slots that unrolls of a length are learned from with."""
-        return 1
+        return self.division.slots_of_block(length)
 
     @classmethod
     def has_replay(cls) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from srl.algorithms.algorithm import Total
 from srl.algorithms.critics import ChoiceCritics, expect_critics_fit, min_of_subset, step_key
@@ -19,15 +19,15 @@ from srl.algorithms.distributions import (
     action_mask,
     any_allowed,
 )
-from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
-from srl.algorithms.normalization import ObservationNormalizer, Statistics
-from srl.algorithms.off_policy import OffPolicy
-from srl.algorithms.replay import Replay, Rows, Transitions
-from srl.algorithms.replay_ratio import zeros_unless
+from srl.algorithms.gradient_descent import Descent, adam, gradient_sums
+from srl.algorithms.normalization import ObservationNormalizer
+from srl.algorithms.off_policy import OffPolicy, TargetState
+from srl.algorithms.replay import Rows, Transitions
+from srl.algorithms.sac import soft_step
 from srl.algorithms.sequences import (
+    Batch,
     NamedNetworks,
     StepsInstance,
-    Windows,
     expect_steps_fit,
     with_memory_settled,
 )
@@ -37,7 +37,7 @@ from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
 from srl.core.spaces import spaces
-from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.core.types import Array, Metrics, Policy, Tree
 from srl.networks import MLP, AutoNetwork, Network, PolicyAndValue
 
 
@@ -105,24 +105,6 @@ class DiscreteSAC(OffPolicy):
     def instance(self) -> type[DiscreteSACInstance]:
         """The functions of SAC for discrete actions."""
         return DiscreteSACInstance
-
-
-class DiscreteSACState(NamedTuple):
-    """The state of DiscreteSAC's learning; see `State`."""
-
-    params: dict[str, Tree]  # "actor", "critics" [critics, ...], "log_temperature"
-    optimizer: dict[str, Tree]  # an Adam for each of these
-    key: Array
-    n: Array
-    observations: dict[str, Statistics]
-    targets: Tree  # the critics' target networks
-
-
-class Batch(NamedTuple):
-    """The transitions for all gradient steps, [gradient_steps, S, ...]."""
-
-    transitions: Transitions | Windows
-    observations: dict[str, Statistics]
 
 
 @dataclass(frozen=True)
@@ -201,7 +183,7 @@ class DiscreteSACInstance(StepsInstance):
         """The optimizers of the networks and of the temperature."""
         return dict.fromkeys(("actor", "critics", "log_temperature"), adam())
 
-    def init(self, key: Array) -> DiscreteSACState:
+    def init(self, key: Array) -> TargetState:
         """Draws parameters, which the target networks start from, too."""
         params_key, learning_key = jax.random.split(key)
         actor_key, critic_key = jax.random.split(params_key)
@@ -210,28 +192,14 @@ class DiscreteSACInstance(StepsInstance):
             "critics": self.critics.init(critic_key),
             "log_temperature": jnp.log(jnp.float32(self.config.temperature)),
         }
-        return DiscreteSACState(
-            params=params,
-            optimizer={name: self.descents[name].init(x) for name, x in params.items()},
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-            targets=jax.tree.map(jnp.copy, params["critics"]),
-        )
+        optimizer = {name: self.descents[name].init(x) for name, x in params.items()}
+        return TargetState.first(self, learning_key, params, optimizer, targets=params["critics"])
 
-    def policy(self, state: DiscreteSACState) -> Policy:
+    def policy(self, state: TargetState) -> Policy:
         """Gives the actor's parameters and the statistics of observations."""
         return Policy(state.params["actor"], self.normalizer.policy_statistics(state.observations))
 
-    def prepare(
-        self, state: DiscreteSACState, replay: Replay, unroll: Unroll, total: Total
-    ) -> tuple[DiscreteSACState, Replay, Batch]:
-        """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay, drawn, _ = self.steps.insert_and_draw(state, replay, unroll, total)
-        observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(drawn, observations)
-
-    def targets(self, state: DiscreteSACState) -> NamedNetworks:
+    def targets(self, state: TargetState) -> NamedNetworks:
         """Gives the target networks; see `StepsInstance`."""
         return {"targets": ("critics", self.critics, state.targets)}
 
@@ -244,7 +212,7 @@ class DiscreteSACInstance(StepsInstance):
         return jnp.where(any_allowed(observation), choice.entropy(), 0.0)
 
     def critic_loss(
-        self, critics: Tree, state: DiscreteSACState, steps: Transitions, key: Array
+        self, critics: Tree, state: TargetState, steps: Transitions, key: Array
     ) -> tuple[Array, Metrics]:
         """Half the squared soft Bellman residuals, [S]."""
         params, statistics = state.params, state.observations
@@ -264,7 +232,7 @@ class DiscreteSACInstance(StepsInstance):
         return loss, {"critic_loss": loss, "q_value": jnp.mean(values, axis=0)}
 
     def actor_loss(
-        self, actor: Tree, state: DiscreteSACState, steps: Transitions
+        self, actor: Tree, state: TargetState, steps: Transitions
     ) -> tuple[Array, Metrics]:
         """The expected value and the entropy, negative (eq. 12), [S]."""
         observation = steps.observation
@@ -291,10 +259,10 @@ class DiscreteSACInstance(StepsInstance):
         return log_alpha * surplus, {"temperature": alpha}
 
     def gradient_step(
-        self, state: DiscreteSACState, batch: Batch, step: Array, total: Total
-    ) -> tuple[DiscreteSACState, Metrics]:
+        self, state: TargetState, batch: Batch, step: Array, total: Total
+    ) -> tuple[TargetState, Metrics]:
         """Takes a step of Adam for each network and for alpha; the target networks follow."""
-        config, params = self.config, state.params
+        params = state.params
         drawn = jax.tree.map(lambda x: x[step], batch.transitions)
         key = jax.random.split(step_key(state, step), 3)[0]
 
@@ -314,22 +282,4 @@ class DiscreteSACInstance(StepsInstance):
             alpha, _ = gradient_sums(loss, params["log_temperature"], steps.valid)
             return {"critics": critics, "actor": actor, "log_temperature": alpha}
 
-        sums = total(zeros_unless(self.ratio.due(state.n, step), gradients))
-        rates = {
-            "critics": config.critic_learning_rate,
-            "actor": config.learning_rate,
-            "log_temperature": config.temperature_learning_rate,
-        }
-        moved, optimizer, metrics = descend(self.descents, state, sums, rates)
-        moves = self.ratio.every(config.target_period, state.n, step)
-        tau = jnp.where(moves, config.target_rate, 0.0)
-        targets = polyak(moved["critics"], state.targets, tau)
-        learned = state._replace(params=moved, optimizer=optimizer, targets=targets)
-        return where(sums["critics"].count > 0, learned, state), metrics
-
-    def finish(
-        self, state: DiscreteSACState, replay: Replay, batch: Batch, metrics: Metrics
-    ) -> tuple[DiscreteSACState, Replay, Metrics]:
-        """Takes in the statistics of observations, and counts the update."""
-        learned = state._replace(n=state.n + 1, observations=batch.observations)
-        return learned, replay, self.ratio.means(metrics)
+        return soft_step(self, state, step, gradients, total)

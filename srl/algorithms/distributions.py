@@ -308,7 +308,6 @@ class ProductActions(ActionSpace):
     """Independent distributions over the parts of a Dict or Tuple: an action is a tree."""
 
     def __init__(self, parts: Tree) -> None:
-        """Takes the action space of each array."""
         self.parts = parts
         self.num_outputs = sum(part.num_outputs for part in leaves_of(parts))
 

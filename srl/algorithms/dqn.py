@@ -9,27 +9,27 @@ https://arxiv.org/abs/1710.02298) has all of them, and noisy layers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.algorithm import Instance, Total
+from srl.algorithms.algorithm import Total
 from srl.algorithms.critics import expect_no_memory
-from srl.algorithms.gradient_descent import Descent, clipped, gradient_sums, polyak, where
+from srl.algorithms.gradient_descent import gradient_sums
 from srl.algorithms.normalization import Statistics
-from srl.algorithms.off_policy import OffPolicy, replay_for
-from srl.algorithms.q_network import QNetwork, epsilon
+from srl.algorithms.off_policy import OffPolicy, Sampling, TargetState, replay_for
+from srl.algorithms.q_learning import QLearning
+from srl.algorithms.q_network import QNetwork
 from srl.algorithms.replay import Replay, Transitions, transitions
-from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
+from srl.algorithms.replay_ratio import ReplayRatio
 from srl.algorithms.teams import Mixer, TeamNetwork, expect_mixable, value_network
-from srl.algorithms.uniform_replay import Sample, Sampling, expect_n_step_fits
-from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
+from srl.algorithms.uniform_replay import Sample, expect_n_step_fits
+from srl.algorithms.value_forms import expect_range_fits, value_form
 from srl.algorithms.value_heads import ValueHead
-from srl.core.lazy import jax, jnp, optax
+from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
-from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.core.types import Array, Metrics, Tree, Unroll
 from srl.networks import MLP, AutoNetwork, Network
 
 
@@ -102,25 +102,10 @@ class DQN(OffPolicy):
         expect_no_memory(self)
         expect_range_fits(self)
 
-    def remarks(self, report: Mapping[str, Any]) -> list[str]:
-        """Tells that returns often lie beyond the atoms."""
-        return range_remarks(self, report)
-
     @property
     def instance(self) -> type[DQNInstance]:
         """The functions of DQN."""
         return DQNInstance
-
-
-class DQNState(NamedTuple):
-    """The state of DQN's learning; see `State`."""
-
-    params: Tree
-    optimizer: Tree
-    key: Array
-    n: Array
-    observations: dict[str, Statistics]
-    targets: Tree  # the target network's parameters
 
 
 class Batch(NamedTuple):
@@ -132,14 +117,10 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DQNInstance(Instance):
+class DQNInstance(QLearning):
     """DQN for one trained policy."""
 
     config: DQN
-
-    def __post_init__(self) -> None:
-        """Raises UserError for actions that are not one choice."""
-        _ = self.actor
 
     @cached_property
     def actor(self) -> QNetwork | TeamNetwork:
@@ -147,11 +128,6 @@ class DQNInstance(Instance):
         config = self.config
         head = partial(ValueHead, form=value_form(config), dueling=config.dueling)
         return value_network(config, self.specs, self.normalizer, head)
-
-    @property
-    def adam(self) -> Descent:
-        """Adam with the gradient's norm bounded."""
-        return clipped(self.config.max_grad_norm, optax.scale_by_adam())
 
     @cached_property
     def ratio(self) -> ReplayRatio:
@@ -163,38 +139,9 @@ class DQNInstance(Instance):
         """The replay: of transitions, which are windows of n_step + 1 rows."""
         return replay_for(self, self.config.n_step + 1)
 
-    @property
-    def gradient_steps(self) -> int:
-        """Gradient steps of an update."""
-        return self.ratio.gradient_steps
-
-    def init(self, key: Array) -> DQNState:
-        """Draws parameters, which the target network starts from, too."""
-        params_key, learning_key = jax.random.split(key)
-        params = self.actor.init(params_key)
-        return DQNState(
-            params=params,
-            optimizer=self.adam.init(params),
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-            targets=jax.tree.map(jnp.copy, params),
-        )
-
-    def policy(self, state: DQNState) -> Policy:
-        """Gives the network's parameters, epsilon, and the statistics of observations."""
-        share = epsilon(self.config, state.n, self.updates, self.slots)
-        return Policy(
-            {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
-        )
-
-    def empty_replay(self, unroll: Unroll) -> Any:
-        """Gives a replay of nothing for the slots of this unroll."""
-        return self.replay.empty(unroll)
-
     def prepare(
-        self, state: DQNState, replay: Any, unroll: Unroll, total: Total
-    ) -> tuple[DQNState, Any, Batch]:
+        self, state: TargetState, replay: Any, unroll: Unroll, total: Total
+    ) -> tuple[TargetState, Any, Batch]:
         """Inserts the unroll, and draws the transitions of all gradient steps."""
 
         def priority(rows: Replay) -> Array:
@@ -203,16 +150,16 @@ class DQNInstance(Instance):
             return self.priority(metrics["td_error"], steps.valid[0])
 
         replay = self.replay.insert(replay, unroll, state.n, priority)
-        draw = state, replay, unroll.slot, total, self.config.discount
-        steps, sample = self.replay.sample_transitions(*draw)
+        key = jax.random.wrap_key_data(state.key)
+        sample = self.replay.sample(key, replay, state.n, unroll.slot, total)
         observations = self.actor.seen(state.observations, unroll, total)
-        return state, replay, Batch(steps, sample, observations)
+        return state, replay, Batch(sample.transitions(self.config.discount), sample, observations)
 
     def priority(self, error: Array, valid: Array) -> Array:
         """Gives the priorities of windows by their errors; 0 where there is nothing to learn."""
         return jnp.where(valid, (jnp.abs(error) + 1e-3) ** self.config.priorities, 0.0)
 
-    def loss(self, params: Tree, state: DQNState, steps: Transitions) -> tuple[Array, Metrics]:
+    def loss(self, params: Tree, state: TargetState, steps: Transitions) -> tuple[Array, Metrics]:
         """Half the squared errors (Mnih et al., 2015), or the cross-entropies of C51, [S].
 
         Args:
@@ -235,10 +182,9 @@ class DQNInstance(Instance):
         return loss, {"q_loss": loss, "q_value": value, "td_error": error, **metrics}
 
     def gradient_step(
-        self, state: DQNState, batch: Batch, step: Array, total: Total
-    ) -> tuple[DQNState, Metrics]:
+        self, state: TargetState, batch: Batch, step: Array, total: Total
+    ) -> tuple[TargetState, Metrics]:
         """Takes a step of Adam on the transitions of this step; the target network follows."""
-        config, ratio = self.config, self.ratio
         steps, weight = jax.tree.map(lambda x: x[step], (batch.transitions, batch.sample.weight))
 
         def weighted_loss(params: Tree) -> tuple[Array, Metrics]:
@@ -249,26 +195,4 @@ class DQNInstance(Instance):
             sums, each = gradient_sums(weighted_loss, state.params, steps.valid)
             return sums, self.priority(each["td_error"], steps.valid)
 
-        sums, priority = zeros_unless(ratio.due(state.n, step), gradients)
-        sums = total(sums)
-        gradient, metrics = sums.mean()
-        params, optimizer = self.adam.step(
-            state.params, state.optimizer, gradient, config.learning_rate
-        )
-        moves = ratio.every(config.target_period, state.n, step)
-        tau = jnp.where(moves, config.target_rate, 0.0)
-        targets = polyak(params, state.targets, tau)
-        learned = state._replace(params=params, optimizer=optimizer, targets=targets)
-        metrics |= {"grad_norm": jnp.linalg.norm(gradient), "priority": priority}
-        return where(sums.count > 0, learned, state), metrics
-
-    def finish(
-        self, state: DQNState, replay: Any, batch: Batch, metrics: Metrics
-    ) -> tuple[DQNState, Any, Metrics]:
-        """Writes the priorities back, and counts the update."""
-        priority, means = metrics["priority"], {n: x for n, x in metrics.items() if n != "priority"}
-        due = self.ratio.due(state.n, jnp.arange(self.gradient_steps))
-        replay = self.replay.update_priorities(replay, batch.sample, priority, due)
-        share = jnp.mean(epsilon(self.config, state.n, self.updates, self.slots))
-        learned = state._replace(n=state.n + 1, observations=batch.observations)
-        return learned, replay, {**self.ratio.means(means), "epsilon": share}
+        return self.descend(state, step, gradients, self.config.learning_rate, total)

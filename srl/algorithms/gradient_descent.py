@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from srl.core.lazy import flatten_util, jax, jnp, optax
 from srl.core.types import Array, Metrics, Tree
@@ -106,25 +106,11 @@ def vector(tree: Tree) -> Array:
     return flatten_util.ravel_pytree(tree)[0]
 
 
-class Annealing(Protocol):
-    """Settings of the learning rate."""
-
-    @property
-    def learning_rate(self) -> float:
-        """The step size in the beginning."""
-        ...
-
-    @property
-    def anneal(self) -> bool:
-        """True if the learning rate falls linearly to 0 over a run of known length."""
-        ...
-
-
-def annealed_rate(config: Annealing, n: Array, updates: int | Array | None) -> Array:
+def annealed_rate(config: Any, n: Array, updates: int | Array | None) -> Array:
     """Gives the learning rate of update n of so many, [].
 
     Args:
-        config: Settings.
+        config: Its `learning_rate` falls linearly to 0 if `anneal` is set.
         n: int32 [], earlier updates.
         updates: Of the run, where its length is known.
     """

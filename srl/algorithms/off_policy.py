@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, Self
 
 from srl.algorithms.algorithm import Algorithm, Instance
 from srl.algorithms.hindsight import Hindsight
 from srl.algorithms.mirror import Mirror
+from srl.algorithms.normalization import Statistics
 from srl.algorithms.preprocessing import reward_transform
 from srl.algorithms.prior_replay import MixedReplay
 from srl.algorithms.prioritized_replay import PrioritizedReplay
 from srl.algorithms.uniform_replay import Change, UniformReplay
-from srl.core.errors import UserError, expect
+from srl.algorithms.value_forms import range_remarks
+from srl.core.errors import UserError, expect, expect_apart
+from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import Range
-from srl.core.types import Specs
+from srl.core.types import Array, Specs, Tree
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,13 @@ class OffPolicy(Algorithm):
                 "algorithm.prior_share is the share of prior data, and there are none: give "
                 "algorithm.prior, or leave it out"
             )
-        if self.hindsight is None:
-            return
-        if self.frame_stack > 1:
-            raise UserError(
-                f"algorithm.hindsight with frame_stack={self.frame_stack}: goals are those of "
-                "single observations; leave out one of the two"
-            )
+        pair = f"hindsight and frame_stack={self.frame_stack}"
+        why = "goals are those of single observations"
+        expect_apart(self, pair, why, self.hindsight is not None and self.frame_stack > 1)
+
+    def remarks(self, report: Mapping[str, Any]) -> list[str]:
+        """Tells that returns often lie beyond the atoms, of critics that have some."""
+        return range_remarks(self, report)
 
     def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
         """Gives the functions for one trained policy; see `Algorithm.bind`."""
@@ -67,7 +71,44 @@ class OffPolicy(Algorithm):
         return super().bind(specs, updates, slots)
 
 
-def replay_for(instance: Any, length: int, stride: int = 1, burn_in: int = 0) -> Any:
+class TargetState(NamedTuple):
+    """The state of learning with target networks; see `State`."""
+
+    params: Tree
+    optimizer: Tree
+    key: Array
+    n: Array
+    observations: dict[str, Statistics]
+    targets: Tree  # the parameters of the target networks
+
+    @classmethod
+    def first(
+        cls, instance: Instance, key: Array, params: Tree, optimizer: Tree, targets: Tree
+    ) -> Self:
+        """Gives the state before the first update.
+
+        Args:
+            instance: Its normaliser is used.
+            key: The random key of learning.
+            params: Of all networks.
+            optimizer: Its state, or those of several.
+            targets: The parameters that the target networks start from.
+        """
+        return cls(
+            params=params,
+            optimizer=optimizer,
+            key=jax.random.key_data(key),
+            n=jnp.zeros((), jnp.int32),
+            observations=instance.normalizer.init(),
+            targets=jax.tree.map(jnp.copy, targets),
+        )
+
+
+Sampling = UniformReplay | MixedReplay
+"""A way to remember unrolls, and to draw windows of rows from them."""
+
+
+def replay_for(instance: Any, length: int, stride: int = 1, burn_in: int = 0) -> Sampling:
     """Gives the replay that an algorithm's settings ask for.
 
     Args:

@@ -35,7 +35,7 @@ from srl.algorithms.normalization import (
     unstandardize,
 )
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
-from srl.core.errors import UserError
+from srl.core.errors import expect_apart
 from srl.core.lazy import jax, jnp, optax
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
@@ -108,21 +108,13 @@ class PPO(Imitating):
         """Raises UserError where settings are out of their limits or do not fit each other."""
         super().validate()
         expect_chunks_fit(self)
-        if self.mirror is not None and self.network.memory:
-            raise UserError(
-                f"{type(self).__name__} with mirror and a network with memory: memories are of the "
-                "rows as they were; leave out one of the two"
-            )
-        if self.mirror is not None and self.desired_kl:
-            raise UserError(
-                f"{type(self).__name__} with mirror and desired_kl: the divergence of mirrored "
-                "rows is from the probabilities of other actions; leave out one of the two"
-            )
-        if self.mirror is not None and self.imitates:
-            raise UserError(
-                f"{type(self).__name__} with mirror and a teacher: advice is about the rows as "
-                "they were; leave out one of the two"
-            )
+        if self.mirror is not None:
+            why = "memories are of the rows as they were"
+            expect_apart(self, "mirror and a network with memory", why, self.network.memory)
+            why = "the divergence of mirrored rows is from the probabilities of other actions"
+            expect_apart(self, "mirror and desired_kl", why, self.desired_kl)
+            why = "advice is about the rows as they were"
+            expect_apart(self, "mirror and a teacher", why, self.imitates)
 
     def bind(self, specs: Specs, updates: int | None = None, slots: int = 0) -> Instance:
         """Gives the functions for one trained policy; see `Algorithm.bind`."""
@@ -210,16 +202,6 @@ class PPOInstance(ImitatingInstance):
         chunk = config.chunk if self.actor.network.memory else None
         return Minibatches(config.epochs, config.minibatches, chunk)
 
-    @property
-    def chunk(self) -> int:
-        """Steps that a policy with memory learns from in sequence."""
-        return self.division.chunk or 0
-
-    @property
-    def gradient_steps(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.division.gradient_steps
-
     def init(self, key: Array) -> PPOState:
         """Draws parameters; nothing is normalised yet."""
         params_key, learning_key = jax.random.split(key)
@@ -237,10 +219,6 @@ class PPOInstance(ImitatingInstance):
     def policy(self, state: PPOState) -> Policy:
         """Gives the policy's parameters and the statistics of observations."""
         return self.acting_policy(state.params["policy"], state.observations)
-
-    def slots_of_block(self, length: int) -> int:
-        """Slots that are divided among minibatches."""
-        return self.division.slots_of_block(length)
 
     @classmethod
     def has_replay(cls) -> bool:

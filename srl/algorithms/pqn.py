@@ -142,16 +142,6 @@ class PQNInstance(Instance):
         chunk = config.chunk if self.actor.network.memory else None
         return Minibatches(config.epochs, config.minibatches, chunk)
 
-    @property
-    def chunk(self) -> int:
-        """Steps that a network with memory learns from in sequence."""
-        return self.division.chunk or 0
-
-    @property
-    def gradient_steps(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.division.gradient_steps
-
     def init(self, key: Array) -> PQNState:
         """Draws parameters; nothing is normalised yet."""
         params_key, learning_key = jax.random.split(key)
@@ -170,10 +160,6 @@ class PQNInstance(Instance):
         return Policy(
             {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
         )
-
-    def slots_of_block(self, length: int) -> int:
-        """Slots that are divided among minibatches."""
-        return self.division.slots_of_block(length)
 
     def prepare(
         self, state: PQNState, replay: Tree, unroll: Unroll, total: Total

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from srl.algorithms.replay import Replay
 from srl.algorithms.replay_sampling import draw, portions
-from srl.algorithms.uniform_replay import Priority, Sample, Sampling, UniformReplay
+from srl.algorithms.uniform_replay import Priority, Sample, UniformReplay
 from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Unroll
 
@@ -29,7 +29,7 @@ class WithPrior(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MixedReplay(Sampling):
+class MixedReplay:
     """A replay of which a share of each draw is of prior data instead, once there are any."""
 
     own: UniformReplay

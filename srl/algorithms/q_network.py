@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from srl.algorithms.distributions import Distribution, action_mask, of_slots
 from srl.algorithms.normalization import ObservationNormalizer
@@ -16,38 +16,15 @@ from srl.core.types import Array, Policy, Specs, Tree, Unroll
 from srl.networks import Network, PolicyAndValue
 
 
-class Exploring(Protocol):
-    """Settings of exploration."""
-
-    @property
-    def epsilon_start(self) -> float:
-        """The first share of random actions."""
-        ...
-
-    @property
-    def epsilon_end(self) -> float:
-        """The share of random actions after exploration."""
-        ...
-
-    @property
-    def exploration(self) -> float:
-        """The part of the run in which the share falls linearly."""
-        ...
-
-    @property
-    def epsilon_spread(self) -> float:
-        """The difference between slots: the last one's exponent of the share, less 1."""
-        ...
-
-
-def epsilon(config: Exploring, n: Array, updates: int | Array | None, slots: int) -> Array:
+def epsilon(config: Any, n: Array, updates: int | Array | None, slots: int) -> Array:
     """Gives the share of random actions: of each slot, or [1] where they are alike.
 
     Slot i of N draws the share to the power of 1 + epsilon_spread * i / (N - 1) (Ape-X, Horgan et
     al., 2018).
 
     Args:
-        config: The settings.
+        config: The share changes linearly from `epsilon_start` to `epsilon_end` in the part
+            `exploration` of the run; `epsilon_spread` is the difference between slots.
         n: int32 [], earlier updates.
         updates: Of the run, where that is known.
         slots: Of the run.

@@ -17,30 +17,27 @@ from functools import cached_property, partial
 from math import ceil
 from typing import Annotated, Any, NamedTuple
 
-from srl.algorithms.algorithm import Instance, Rewards, Total
+from srl.algorithms.algorithm import Rewards, Total
 from srl.algorithms.gradient_descent import (
-    Descent,
     annealed_rate,
-    clipped,
     gradient_sums,
-    polyak,
-    where,
 )
 from srl.algorithms.normalization import Statistics
-from srl.algorithms.off_policy import OffPolicy, replay_for
-from srl.algorithms.q_network import QNetwork, epsilon
+from srl.algorithms.off_policy import OffPolicy, Sampling, TargetState, replay_for
+from srl.algorithms.q_learning import QLearning
+from srl.algorithms.q_network import QNetwork
 from srl.algorithms.replay import Replay
-from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
+from srl.algorithms.replay_ratio import ReplayRatio
 from srl.algorithms.returns import n_step_returns
 from srl.algorithms.sequences import after_burn_in, burnt_in
 from srl.algorithms.teams import Mixer, TeamNetwork, expect_mixable, value_network
-from srl.algorithms.uniform_replay import Sample, Sampling
+from srl.algorithms.uniform_replay import Sample, expect_n_step_fits
 from srl.algorithms.value_heads import ValueHead
 from srl.core.errors import UserError
-from srl.core.lazy import jax, jnp, optax
+from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
-from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.core.types import Array, Metrics, Tree, Unroll
 from srl.networks import MLP, AutoNetwork, Network
 
 
@@ -133,11 +130,7 @@ class R2D2(OffPolicy):
                 "R2D2 learns from sequences, and the network has no memory: give it some, such as "
                 "--algorithm.network.memory 128, or take DQN"
             )
-        if self.n_step > self.unroll_length:
-            raise UserError(
-                f"R2D2 with n_step={self.n_step} and unroll_length={self.unroll_length}: the "
-                "rewards of a target lie within an unroll; give longer unrolls"
-            )
+        expect_n_step_fits(self)
         lengths = self.unroll_length, self.burn_in, self.sequence
         too_long = self.burn_in + self.sequence > self.unroll_length
         if too_long or any(length % self.chunk for length in lengths):
@@ -153,17 +146,6 @@ class R2D2(OffPolicy):
         return R2D2Instance
 
 
-class R2D2State(NamedTuple):
-    """The state of R2D2's learning; see `State`."""
-
-    params: Tree
-    optimizer: Tree
-    key: Array
-    n: Array
-    observations: dict[str, Statistics]
-    targets: Tree  # the target network's parameters
-
-
 class Batch(NamedTuple):
     """The sequences for all gradient steps."""
 
@@ -172,25 +154,16 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class R2D2Instance(Instance):
+class R2D2Instance(QLearning):
     """R2D2 for one trained policy."""
 
     config: R2D2
-
-    def __post_init__(self) -> None:
-        """Raises UserError for actions that are not one choice."""
-        _ = self.actor
 
     @cached_property
     def actor(self) -> QNetwork | TeamNetwork:
         """The network of action values."""
         head = partial(ValueHead, dueling=self.config.dueling)
         return value_network(self.config, self.specs, self.normalizer, head)
-
-    @property
-    def adam(self) -> Descent:
-        """Adam with the gradient's norm bounded."""
-        return clipped(self.config.max_grad_norm, optax.scale_by_adam())
 
     @cached_property
     def ratio(self) -> ReplayRatio:
@@ -209,38 +182,9 @@ class R2D2Instance(Instance):
         """Steps between the memories that are stored."""
         return self.config.chunk
 
-    @property
-    def gradient_steps(self) -> int:
-        """Gradient steps of an update."""
-        return self.ratio.gradient_steps
-
-    def init(self, key: Array) -> R2D2State:
-        """Draws parameters, which the target network starts from, too."""
-        params_key, learning_key = jax.random.split(key)
-        params = self.actor.init(params_key)
-        return R2D2State(
-            params=params,
-            optimizer=self.adam.init(params),
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-            targets=jax.tree.map(jnp.copy, params),
-        )
-
-    def policy(self, state: R2D2State) -> Policy:
-        """Gives the network's parameters, epsilon, and the statistics of observations."""
-        share = epsilon(self.config, state.n, self.updates, self.slots)
-        return Policy(
-            {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
-        )
-
-    def empty_replay(self, unroll: Unroll) -> Any:
-        """Gives a replay of nothing for the slots of this unroll."""
-        return self.replay.empty(unroll)
-
     def prepare(
-        self, state: R2D2State, replay: Any, unroll: Unroll, total: Total
-    ) -> tuple[R2D2State, Any, Batch]:
+        self, state: TargetState, replay: Any, unroll: Unroll, total: Total
+    ) -> tuple[TargetState, Any, Batch]:
         """Inserts the unroll, and draws the sequences of all gradient steps."""
 
         def priority(rows: Replay) -> Array:
@@ -278,7 +222,7 @@ class R2D2Instance(Instance):
         mixed = eta * jnp.max(size, axis=0) + (1 - eta) * mean
         return jnp.where(jnp.any(valid, axis=0), (mixed + 1e-3) ** self.config.priorities, 0.0)
 
-    def loss(self, params: Tree, state: R2D2State, rows: Replay) -> tuple[Array, Metrics]:
+    def loss(self, params: Tree, state: TargetState, rows: Replay) -> tuple[Array, Metrics]:
         """Half the squared errors of rescaled n-step returns (section 2.3), [sequence, S].
 
         Args:
@@ -304,7 +248,7 @@ class R2D2Instance(Instance):
         loss = 0.5 * jnp.square(error)
         return loss, {"q_loss": loss, "q_value": value, "td_error": error}
 
-    def sequence_outputs(self, params: Tree, state: R2D2State, rows: Replay) -> Array:
+    def sequence_outputs(self, params: Tree, state: TargetState, rows: Replay) -> Array:
         """Gives the network's outputs after the burn-in, [sequence + 1, S, outputs].
 
         No gradient reaches the burn-in.
@@ -321,10 +265,9 @@ class R2D2Instance(Instance):
         return self.actor.outputs(params, state.observations, observation, memory, ended)
 
     def gradient_step(
-        self, state: R2D2State, batch: Batch, step: Array, total: Total
-    ) -> tuple[R2D2State, Metrics]:
+        self, state: TargetState, batch: Batch, step: Array, total: Total
+    ) -> tuple[TargetState, Metrics]:
         """Takes a step of Adam on the sequences of this step; the target network follows."""
-        config, ratio = self.config, self.ratio
         rows, weight, ready = jax.tree.map(
             lambda x: x[step], (batch.sample.rows, batch.sample.weight, batch.sample.ready)
         )
@@ -339,28 +282,8 @@ class R2D2Instance(Instance):
             sums, each = gradient_sums(weighted_loss, state.params, valid & ready)
             return sums, self.priority(each["td_error"], valid)
 
-        sums, priority = zeros_unless(ratio.due(state.n, step), gradients)
-        sums = total(sums)
-        gradient, metrics = sums.mean()
-        rate = annealed_rate(config, state.n, self.updates)
-        params, optimizer = self.adam.step(state.params, state.optimizer, gradient, rate)
-        moves = ratio.every(config.target_period, state.n, step)
-        tau = jnp.where(moves, config.target_rate, 0.0)
-        targets = polyak(params, state.targets, tau)
-        learned = state._replace(params=params, optimizer=optimizer, targets=targets)
-        metrics |= {"grad_norm": jnp.linalg.norm(gradient), "priority": priority}
-        return where(sums.count > 0, learned, state), metrics
-
-    def finish(
-        self, state: R2D2State, replay: Any, batch: Batch, metrics: Metrics
-    ) -> tuple[R2D2State, Any, Metrics]:
-        """Writes the priorities back, and counts the update."""
-        priority, means = metrics["priority"], {n: x for n, x in metrics.items() if n != "priority"}
-        due = self.ratio.due(state.n, jnp.arange(self.gradient_steps))
-        replay = self.replay.update_priorities(replay, batch.sample, priority, due)
-        share = jnp.mean(epsilon(self.config, state.n, self.updates, self.slots))
-        learned = state._replace(n=state.n + 1, observations=batch.observations)
-        return learned, replay, {**self.ratio.means(means), "epsilon": share}
+        rate = annealed_rate(self.config, state.n, self.updates)
+        return self.descend(state, step, gradients, rate, total)
 
 
 _SLOPE = 1e-3

@@ -217,9 +217,8 @@ def transitions(window: Replay, discount: float) -> Transitions:
     """
     ended = jnp.logical_or(window.terminated, window.truncated)
     n = ended.shape[1] - 1
-    going = jnp.cumprod(jnp.logical_not(ended[:, :-1]), axis=1).astype(
-        bool
-    )  # rows whose action counts
+    # Rows whose action counts.
+    going = jnp.cumprod(jnp.logical_not(ended[:, :-1]), axis=1).astype(bool)
     powers = discount ** jnp.arange(n, dtype=jnp.float32)
     reward = jnp.sum(jnp.where(going, window.reward[:, 1:], 0.0) * powers[:, None], axis=1)
     steps = jnp.maximum(jnp.sum(going, axis=1), 1)  # to the row that is bootstrapped from

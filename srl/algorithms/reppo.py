@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from srl.algorithms.algorithm import Algorithm, Instance, Total
 from srl.algorithms.bounded_actor import BoundedActor, expect_bounded
 from srl.algorithms.critics import ActionCritics, expect_no_memory, step_key
-from srl.algorithms.distributions import only
+from srl.algorithms.distributions import Gaussian
 from srl.algorithms.gradient_descent import (
     Descent,
     annealed_rate,
@@ -189,11 +189,6 @@ class REPPOInstance(Instance):
         """The division of batches."""
         return Minibatches(self.config.epochs, self.config.minibatches, chunk=None)
 
-    @property
-    def gradient_steps(self) -> int:
-        """One for each minibatch of each epoch."""
-        return self.division.gradient_steps
-
     def init(self, key: Array) -> REPPOState:
         """Draws parameters; nothing is normalised yet."""
         actor_key, critic_key, learning_key = jax.random.split(key, 3)
@@ -215,10 +210,6 @@ class REPPOInstance(Instance):
         """Gives the actor's parameters and the statistics of observations."""
         statistics = self.normalizer.policy_statistics(state.observations)
         return Policy({"actor": state.params["actor"]["network"]}, statistics)
-
-    def slots_of_block(self, length: int) -> int:
-        """Slots that are divided among minibatches."""
-        return self.division.slots_of_block(length)
 
     def prepare(
         self, state: REPPOState, replay: Tree, unroll: Unroll, total: Total
@@ -288,7 +279,9 @@ class REPPOInstance(Instance):
         mask = self.actor.mask(observation)
         action, log_prob = squashed(mean, log_std, noise, mask)
         value = self.critic.values(critic, statistics, observation, action)[0]
-        kl = divergence(samples.mean, samples.log_std, mean, log_std, mask)
+        # Of normal distributions: those of their hyperbolic tangents are the same.
+        before = {"mean": samples.mean, "log_std": samples.log_std}
+        kl = Gaussian(mean, log_std, 1, mask).divergence(before)
         within = kl < config.kl_bound
         temperature, cost = jnp.exp(actor["log_temperature"]), jnp.exp(actor["log_kl_cost"])
         loss = jnp.where(within, fixed(temperature) * log_prob - value, fixed(cost) * kl)
@@ -324,20 +317,3 @@ class REPPOInstance(Instance):
         """Takes in the statistics of observations, and counts the update."""
         learned = state._replace(n=state.n + 1, observations=batch.results)
         return learned, replay, jax.tree.map(jnp.mean, metrics)
-
-
-def divergence(
-    mean: Array,
-    log_std: Array,
-    other_mean: Array,
-    other_log_std: Array,
-    mask: Array | None = None,
-) -> Array:
-    """Gives the KL divergences from normal distributions to others: [..., numbers] to [...].
-
-    Those of the distributions' hyperbolic tangents are the same. Numbers that the mask leaves out
-    do not count.
-    """
-    ratio = jnp.exp(2 * (log_std - other_log_std))
-    distance = jnp.square((mean - other_mean) * jnp.exp(-other_log_std))
-    return jnp.sum(only(mask, other_log_std - log_std + (ratio + distance - 1) / 2), axis=-1)

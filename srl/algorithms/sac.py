@@ -8,32 +8,32 @@ near its target. All three take their gradient steps at the same time, from the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from srl.algorithms.algorithm import Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution, only
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
-from srl.algorithms.normalization import Statistics, of_task
-from srl.algorithms.off_policy import OffPolicy
-from srl.algorithms.replay import Replay, Transitions
+from srl.algorithms.normalization import of_task
+from srl.algorithms.off_policy import OffPolicy, TargetState
+from srl.algorithms.replay import Transitions
 from srl.algorithms.replay_ratio import zeros_unless
 from srl.algorithms.sequences import (
+    Batch,
     NamedNetworks,
     StepsInstance,
-    Windows,
     expect_steps_fit,
     with_memory_settled,
 )
-from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
+from srl.algorithms.value_forms import expect_range_fits, value_form
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
-from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.core.types import Array, Metrics, Policy, Tree
 from srl.networks import MLP, AutoNetwork, Network
 
 _LOG_STD = -5.0, 2.0  # to which the logarithm of the actor's deviation is squashed
@@ -104,10 +104,6 @@ class SAC(OffPolicy):
         expect_critics_fit(self)
         expect_range_fits(self)
 
-    def remarks(self, report: Mapping[str, Any]) -> list[str]:
-        """Tells that returns often lie beyond the atoms."""
-        return range_remarks(self, report)
-
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the length of unrolls and the layer after memory."""
         return with_memory_settled(self)
@@ -116,25 +112,6 @@ class SAC(OffPolicy):
     def instance(self) -> type[SACInstance]:
         """The functions of SAC."""
         return SACInstance
-
-
-class SACState(NamedTuple):
-    """The state of SAC's learning; see `State`."""
-
-    params: dict[str, Tree]  # "actor", "critics" [critics, ...], "log_temperature"
-    optimizer: dict[str, Tree]  # an Adam for each of these
-    key: Array
-    n: Array
-    observations: dict[str, Statistics]
-    targets: Tree  # the critics' target networks
-
-
-class Batch(NamedTuple):
-    """The transitions for all gradient steps, [gradient_steps, S, ...]."""
-
-    transitions: Transitions | Windows
-    slot: Array  # int32, of the run's slots
-    observations: dict[str, Statistics]
 
 
 @dataclass(frozen=True)
@@ -213,7 +190,7 @@ class SACInstance(StepsInstance):
         networks = adam(self.config.weight_decay)
         return {"critics": networks, "actor": networks, "log_temperature": adam()}
 
-    def init(self, key: Array) -> SACState:
+    def init(self, key: Array) -> TargetState:
         """Draws parameters, which the target networks start from, too."""
         params_key, learning_key = jax.random.split(key)
         actor_key, critic_key = jax.random.split(params_key)
@@ -224,36 +201,22 @@ class SACInstance(StepsInstance):
                 self.normalizer.by_task, jnp.log(jnp.float32(self.config.temperature))
             ),
         }
-        return SACState(
-            params=params,
-            optimizer={name: self.descents[name].init(x) for name, x in params.items()},
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-            targets=jax.tree.map(jnp.copy, params["critics"]),
-        )
+        optimizer = {name: self.descents[name].init(x) for name, x in params.items()}
+        return TargetState.first(self, learning_key, params, optimizer, targets=params["critics"])
 
-    def policy(self, state: SACState) -> Policy:
+    def policy(self, state: TargetState) -> Policy:
         """Gives the actor's parameters, and whether it acts yet."""
         params = {"actor": state.params["actor"], "acts": self.ratio.past_warm_up(state.n)}
         return Policy(params, self.normalizer.policy_statistics(state.observations))
 
-    def prepare(
-        self, state: SACState, replay: Replay, unroll: Unroll, total: Total
-    ) -> tuple[SACState, Replay, Batch]:
-        """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay, drawn, slot = self.steps.insert_and_draw(state, replay, unroll, total)
-        observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(drawn, slot, observations)
-
-    def targets(self, state: SACState) -> NamedNetworks:
+    def targets(self, state: TargetState) -> NamedNetworks:
         """Gives the target networks; see `StepsInstance`."""
         return {"targets": ("critics", self.critics, state.targets)}
 
     def draw(
         self,
         actor: Tree,
-        state: SACState,
+        state: TargetState,
         observation: Tree,
         memory: Tree,
         key: Array,
@@ -261,7 +224,7 @@ class SACInstance(StepsInstance):
     ) -> tuple[Array, Array]:
         """Draws the actor's actions, [S, numbers]; gives their log-probabilities, too, [S]."""
         outputs = self.actor.outputs(actor, state.observations, observation, memory)
-        numbers = self.ratio.share, self.actor.size, self.steps.sequence
+        numbers = self.ratio.share, self.actor.size, self.sequence
         noise = noise_by_slot(key, slot, *numbers)
         return squashed(*mean_and_log_std(outputs), noise, self.actor.mask(observation))
 
@@ -270,7 +233,7 @@ class SACInstance(StepsInstance):
         return of_task(jnp.exp(log_temperature), self.normalizer.task(observation))
 
     def critic_loss(
-        self, critics: Tree, state: SACState, steps: Transitions, keys: Array, slot: Array
+        self, critics: Tree, state: TargetState, steps: Transitions, keys: Array, slot: Array
     ) -> tuple[Array, Metrics]:
         """Half the squared soft Bellman residuals (eq. 5), or C51's cross-entropies, [S]: keys [2].
 
@@ -291,7 +254,7 @@ class SACInstance(StepsInstance):
         return loss, {"critic_loss": loss, "q_value": value, **form.metrics(*inputs)}
 
     def actor_loss(
-        self, actor: Tree, state: SACState, steps: Transitions, key: Array, slot: Array
+        self, actor: Tree, state: TargetState, steps: Transitions, key: Array, slot: Array
     ) -> tuple[Array, Metrics]:
         """The value and the entropy of drawn actions, negative (eq. 7), [S]."""
         observation = steps.observation
@@ -315,10 +278,10 @@ class SACInstance(StepsInstance):
         return log_alpha * (entropy - target), {"temperature": alpha}
 
     def gradient_step(
-        self, state: SACState, batch: Batch, step: Array, total: Total
-    ) -> tuple[SACState, Metrics]:
+        self, state: TargetState, batch: Batch, step: Array, total: Total
+    ) -> tuple[TargetState, Metrics]:
         """Takes a step of Adam for each network and for alpha; the target networks follow."""
-        config, params = self.config, state.params
+        params = state.params
         drawn, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
         keys = jax.random.split(step_key(state, step), 3)
 
@@ -339,25 +302,34 @@ class SACInstance(StepsInstance):
             alpha, _ = gradient_sums(loss, params["log_temperature"], valid)
             return {"critics": critics, "actor": actor, "log_temperature": alpha}
 
-        sums = total(zeros_unless(self.ratio.due(state.n, step), gradients))
-        rates = {
-            "critics": config.critic_learning_rate,
-            "actor": config.learning_rate,
-            "log_temperature": config.temperature_learning_rate,
-        }
-        moved, optimizer, metrics = descend(self.descents, state, sums, rates)
-        moves = self.ratio.every(config.target_period, state.n, step)
-        tau = jnp.where(moves, config.target_rate, 0.0)
-        targets = polyak(moved["critics"], state.targets, tau)
-        learned = state._replace(params=moved, optimizer=optimizer, targets=targets)
-        return where(sums["critics"].count > 0, learned, state), metrics
+        return soft_step(self, state, step, gradients, total)
 
-    def finish(
-        self, state: SACState, replay: Replay, batch: Batch, metrics: Metrics
-    ) -> tuple[SACState, Replay, Metrics]:
-        """Takes in the statistics of observations, and counts the update."""
-        learned = state._replace(n=state.n + 1, observations=batch.observations)
-        return learned, replay, self.ratio.means(metrics)
+
+def soft_step(
+    instance: Any, state: TargetState, step: Array, gradients: Callable[[], Any], total: Total
+) -> tuple[TargetState, Metrics]:
+    """Takes a gradient step of SAC or DiscreteSAC, where one is due; the target networks follow.
+
+    Args:
+        instance: Of the algorithm.
+        state: After the step before.
+        step: int32 [], which of the `gradient_steps` this is.
+        gradients: Gives the gradient sums of `critics`, `actor` and `log_temperature`.
+        total: Adds sums to those of the slots that are elsewhere.
+    """
+    config, ratio = instance.config, instance.ratio
+    sums = total(zeros_unless(ratio.due(state.n, step), gradients))
+    rates = {
+        "critics": config.critic_learning_rate,
+        "actor": config.learning_rate,
+        "log_temperature": config.temperature_learning_rate,
+    }
+    moved, optimizer, metrics = descend(instance.descents, state, sums, rates)
+    moves = ratio.every(config.target_period, state.n, step)
+    tau = jnp.where(moves, config.target_rate, 0.0)
+    targets = polyak(moved["critics"], state.targets, tau)
+    learned = state._replace(params=moved, optimizer=optimizer, targets=targets)
+    return where(sums["critics"].count > 0, learned, state), metrics
 
 
 def squashed(

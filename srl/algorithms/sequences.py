@@ -16,15 +16,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-from srl.algorithms.algorithm import Instance
+from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.carried_memory import CarriedMemory, empty_memory, memory_after, memory_before
-from srl.algorithms.off_policy import replay_for
+from srl.algorithms.normalization import Statistics
+from srl.algorithms.off_policy import Sampling, replay_for
 from srl.algorithms.replay import Replay, Rows, Transitions, transitions
 from srl.algorithms.replay_ratio import ReplayRatio
-from srl.algorithms.uniform_replay import Sampling, expect_n_step_fits
-from srl.core.errors import UserError
+from srl.algorithms.uniform_replay import Sample, expect_n_step_fits
+from srl.core.errors import UserError, expect_apart
 from srl.core.lazy import jax, jnp
-from srl.core.types import Array, Tree, Unroll
+from srl.core.types import Array, Metrics, Tree, Unroll
 
 
 class Network(Protocol):
@@ -60,18 +61,36 @@ class Windows(NamedTuple):
     ready: Array  # bool [..., S]
 
 
+class Batch(NamedTuple):
+    """The transitions for all gradient steps, [gradient_steps, S, ...]."""
+
+    transitions: Transitions | Windows
+    slot: Array  # int32, of the run's slots
+    observations: dict[str, Statistics]
+
+
 NamedNetworks = Mapping[str, tuple[str, Network, Tree]]
 """Networks by name: the name of the stored memory, the network, and its parameters."""
 
 
 @dataclass(frozen=True)
-class Steps:
-    """The steps that SAC and TD3 learn from: single ones, or with memory those of sequences."""
+class StepsInstance(Instance):
+    """An actor, critics and target networks, which learn from steps drawn from a replay.
+
+    Without memory these are single transitions, with memory those of sequences.
+    """
 
     config: Any
-    slots: int
-    stack: Any
-    critics: Network
+
+    @cached_property
+    def critics(self) -> Any:
+        """The critics; each algorithm gives them."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def targets(self, state: Any) -> NamedNetworks:
+        """Gives the target networks by name; see `NamedNetworks`."""
+        raise NotImplementedError
 
     @property
     def remembers(self) -> bool:
@@ -94,26 +113,25 @@ class Steps:
         numbers = self.config.unroll_length, self.sequence, self.burn_in
         return math.gcd(*numbers) if self.remembers else 0
 
-    @property
+    @cached_property
     def ratio(self) -> ReplayRatio:
         """The gradient steps of each update; a batch has as many steps as without memory."""
         steps = self.config.unroll_length
-        return ReplayRatio(
-            self.slots,
-            steps,
-            max(1, self.config.batch_size // self.sequence),
-            self.config.samples_per_insert,
-            self.config.warm_up,
-            steps / math.ceil(steps / self.sequence),
-        )
+        ratio = ReplayRatio.of(self.config, self.slots, steps / math.ceil(steps / self.sequence))
+        return replace(ratio, batch_size=max(1, self.config.batch_size // self.sequence))
 
-    @property
+    @cached_property
     def replay(self) -> Sampling:
-        """The replay of windows."""
+        """The replay of windows: of transitions or, with memory, of sequences."""
         length = self.sequence + self.config.n_step
         return replay_for(self, length, self.sequence, self.burn_in)
 
-    def empty(self, unroll: Unroll) -> Any:
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps of an update, of the critics."""
+        return self.ratio.gradient_steps
+
+    def empty_replay(self, unroll: Unroll) -> Any:
         """Gives a replay of nothing for the slots of this unroll."""
         if not self.remembers:
             return self.replay.empty(unroll)
@@ -123,26 +141,27 @@ class Steps:
         unrolls = self.replay.empty(unroll._replace(memory=memory))
         return Remembered(unrolls, empty_memory(nothing, unroll))
 
-    def insert_and_draw(
-        self, state: Any, replay: Any, unroll: Unroll, total: Any
-    ) -> tuple[Any, Transitions | Windows, Array]:
-        """Inserts an unroll, and draws the windows of all gradient steps.
-
-        Returns:
-            The replay, transitions [gradient_steps, S] or windows of more than one, and the run's
-            slots, int32 [gradient_steps, S].
-        """
+    def prepare(
+        self, state: Any, replay: Any, unroll: Unroll, total: Total
+    ) -> tuple[Any, Any, Batch]:
+        """Inserts the unroll, and draws the transitions of all gradient steps."""
+        seen = self.normalizer.seen(state.observations, unroll, total)
         if not self.remembers:
-            replay = self.replay.insert(replay, unroll, state.n)
-            draw = state, replay, unroll.slot, total, self.config.discount
-            steps, sample = self.replay.sample_transitions(*draw)
-            return replay, steps, sample.draws.slot
+            replay, sample = self._inserted_and_drawn(state, replay, unroll, total)
+            steps = sample.transitions(self.config.discount)
+            return state, replay, Batch(steps, sample.draws.slot, seen)
         unroll, carried = self._with_critics_memory(state, replay.critics, unroll)
-        unrolls = self.replay.insert(replay.unrolls, unroll, state.n)
-        key = jax.random.wrap_key_data(state.key)
-        sample = self.replay.sample(key, unrolls, state.n, unroll.slot, total)
+        unrolls, sample = self._inserted_and_drawn(state, replay.unrolls, unroll, total)
         windows = Windows(sample.rows, sample.ready)
-        return Remembered(unrolls, carried), windows, sample.draws.slot
+        return state, Remembered(unrolls, carried), Batch(windows, sample.draws.slot, seen)
+
+    def _inserted_and_drawn(
+        self, state: Any, replay: Any, unroll: Unroll, total: Total
+    ) -> tuple[Any, Sample]:
+        """The replay with an unroll, and the windows for all gradient steps."""
+        replay = self.replay.insert(replay, unroll, state.n)
+        key = jax.random.wrap_key_data(state.key)
+        return replay, self.replay.sample(key, replay, state.n, unroll.slot, total)
 
     def _with_critics_memory(
         self, state: Any, carried: CarriedMemory, unroll: Unroll
@@ -158,7 +177,7 @@ class Steps:
         return unroll._replace(memory=memory), memory_after(unroll, memories, carried)
 
     def transitions_of(
-        self, drawn: Transitions | Windows, networks: NamedNetworks, statistics: Any
+        self, drawn: Transitions | Windows, state: Any, **learning: Tree
     ) -> Transitions:
         """Gives the transitions of a gradient step, [S, ...], with the networks' memories.
 
@@ -167,12 +186,29 @@ class Steps:
 
         Args:
             drawn: Of the gradient step.
-            networks: That learn, or that targets are computed with.
-            statistics: Of observations.
+            state: With the parameters.
+            learning: Parameters by name, in place of the state's.
         """
         if isinstance(drawn, Transitions):
             return drawn
-        window = drawn.rows
+        actor: Any = self.actor
+        params = {**state.params, **learning}
+        networks = {
+            "actor": ("actor", actor, params["actor"]),
+            "critics": ("critics", self.critics, params["critics"]),
+            **self.targets(state),
+        }
+        return self.of_windows(drawn, networks, state.observations)
+
+    def of_windows(self, windows: Windows, networks: NamedNetworks, statistics: Any) -> Transitions:
+        """Gives the transitions of the sequences in windows; see `transitions_of`.
+
+        Args:
+            windows: Of a gradient step.
+            networks: That learn, or that targets are computed with.
+            statistics: Of observations.
+        """
+        window = windows.rows
         number = self.sequence + self.config.n_step
         rows = after_burn_in(window._replace(memory=(), begin=()), window.begin, number)
 
@@ -189,73 +225,15 @@ class Steps:
         place = jnp.arange(self.sequence)[:, None] + jnp.arange(self.config.n_step + 1)
         steps = jax.tree.map(lambda x: x[jnp.minimum(place, len(x) - 1)], rows)
         found = transitions(steps, self.config.discount)
-        found = found._replace(valid=found.valid & drawn.ready)
+        found = found._replace(valid=found.valid & windows.ready)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), found)
 
-
-@dataclass(frozen=True)
-class StepsInstance(Instance):
-    """An instance that learns from `Steps`, by an actor, critics and target networks."""
-
-    config: Any
-
-    @cached_property
-    def critics(self) -> Any:
-        """The critics; each algorithm gives them."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def targets(self, state: Any) -> NamedNetworks:
-        """Gives the target networks by name; see `NamedNetworks`."""
-        raise NotImplementedError
-
-    @cached_property
-    def steps(self) -> Steps:
-        """The division of unrolls into steps to learn from."""
-        return Steps(self.config, self.slots, self.stack, self.critics)
-
-    @cached_property
-    def ratio(self) -> ReplayRatio:
-        """The gradient steps of each update."""
-        return self.steps.ratio
-
-    @cached_property
-    def replay(self) -> Sampling:
-        """The replay of windows: of transitions or, with memory, of sequences."""
-        return self.steps.replay
-
-    @property
-    def chunk(self) -> int:
-        """Steps between the memories that are stored."""
-        return self.steps.chunk
-
-    @property
-    def gradient_steps(self) -> int:
-        """Gradient steps of an update, of the critics."""
-        return self.ratio.gradient_steps
-
-    def empty_replay(self, unroll: Unroll) -> Any:
-        """Gives a replay of nothing for the slots of this unroll."""
-        return self.steps.empty(unroll)
-
-    def transitions_of(
-        self, drawn: Transitions | Windows, state: Any, **learning: Tree
-    ) -> Transitions:
-        """Gives the transitions of a gradient step, with memory by the parameters of networks.
-
-        Args:
-            drawn: Of the gradient step.
-            state: With the parameters.
-            learning: Parameters by name, in place of the state's.
-        """
-        actor: Any = self.actor
-        params = {**state.params, **learning}
-        networks = {
-            "actor": ("actor", actor, params["actor"]),
-            "critics": ("critics", self.critics, params["critics"]),
-            **self.targets(state),
-        }
-        return self.steps.transitions_of(drawn, networks, state.observations)
+    def finish(
+        self, state: Any, replay: Any, batch: Batch, metrics: Metrics
+    ) -> tuple[Any, Any, Metrics]:
+        """Takes in the statistics of observations, and counts the update."""
+        learned = state._replace(n=state.n + 1, observations=batch.observations)
+        return learned, replay, self.ratio.means(metrics)
 
 
 def after_burn_in(rows: Tree, begin: Array, number: int) -> Tree:
@@ -319,11 +297,7 @@ def expect_steps_fit(config: Any) -> None:
     expect_n_step_fits(config)
     if config.network.memory:
         for name, why in _WITHOUT_MEMORY.items():
-            if getattr(config, name):
-                raise UserError(
-                    f"{type(config).__name__} with {name} and a network with memory: {why}; leave "
-                    "out one of the two"
-                )
+            expect_apart(config, f"{name} and a network with memory", why, getattr(config, name))
     if config.network.memory and config.burn_in + config.sequence > config.unroll_length:
         raise UserError(
             f"{type(config).__name__} with burn_in={config.burn_in}, sequence={config.sequence} "

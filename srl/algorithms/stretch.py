@@ -23,7 +23,6 @@ class Stretch:
     """
 
     def __init__(self, space: spaces.Box) -> None:
-        """Takes the bounds, of any type of numbers."""
         self.space, self._low, self._high = space, space.low, space.high
         self._integers = np.dtype(space.dtype).kind != "f"
         marked = bounded(space)

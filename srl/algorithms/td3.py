@@ -10,33 +10,31 @@ slot may explore with a noise of its own, and critics may learn distributions of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from srl.algorithms.algorithm import Total
 from srl.algorithms.bounded_actor import BoundedActor, UniformUntil, expect_bounded, noise_by_slot
 from srl.algorithms.critics import ActionCritics, expect_critics_fit, step_key
 from srl.algorithms.distributions import Distribution, of_slots, only
 from srl.algorithms.gradient_descent import Descent, adam, descend, gradient_sums, polyak, where
-from srl.algorithms.normalization import Statistics
-from srl.algorithms.off_policy import OffPolicy
-from srl.algorithms.replay import Replay, Transitions
+from srl.algorithms.off_policy import OffPolicy, TargetState
+from srl.algorithms.replay import Transitions
 from srl.algorithms.replay_ratio import zeros_unless
 from srl.algorithms.sequences import (
+    Batch,
     NamedNetworks,
     StepsInstance,
-    Windows,
     expect_steps_fit,
     with_memory_settled,
 )
-from srl.algorithms.value_forms import expect_range_fits, range_remarks, value_form
+from srl.algorithms.value_forms import expect_range_fits, value_form
 from srl.core.errors import UserError
 from srl.core.lazy import jax, jnp
 from srl.core.schedule import Adjustable
 from srl.core.settings import AtLeastOne, NotNegative, Range, ZeroToOne
-from srl.core.types import Array, Metrics, Policy, Tree, Unroll
+from srl.core.types import Array, Metrics, Policy, Tree
 from srl.networks import MLP, AutoNetwork, Network
 
 
@@ -110,10 +108,6 @@ class TD3(OffPolicy):
         if len(self.noise) != 2 or min(self.noise) < 0:
             raise UserError(f"TD3 with noise={self.noise}; expected two deviations of 0 or more")
 
-    def remarks(self, report: Mapping[str, Any]) -> list[str]:
-        """Tells that returns often lie beyond the atoms."""
-        return range_remarks(self, report)
-
     def settled(self, num_envs: int = 64) -> Self:
         """Gives the settings with the length of unrolls and the layer after memory."""
         return with_memory_settled(self)
@@ -122,25 +116,6 @@ class TD3(OffPolicy):
     def instance(self) -> type[TD3Instance]:
         """The functions of TD3."""
         return TD3Instance
-
-
-class TD3State(NamedTuple):
-    """The state of TD3's learning; see `State`."""
-
-    params: dict[str, Tree]  # "actor", "critics" [critics, ...]
-    optimizer: dict[str, Tree]  # an Adam for each of these
-    key: Array
-    n: Array
-    observations: dict[str, Statistics]
-    targets: dict[str, Tree]  # the target networks of both
-
-
-class Batch(NamedTuple):
-    """The transitions for all gradient steps, [gradient_steps, S, ...]."""
-
-    transitions: Transitions | Windows
-    slot: Array  # int32, of the run's slots
-    observations: dict[str, Statistics]
 
 
 @dataclass(frozen=True)
@@ -213,21 +188,15 @@ class TD3Instance(StepsInstance):
         """The optimizers of the networks."""
         return dict.fromkeys(("critics", "actor"), adam(self.config.weight_decay))
 
-    def init(self, key: Array) -> TD3State:
+    def init(self, key: Array) -> TargetState:
         """Draws parameters, which the target networks start from, too."""
         params_key, learning_key = jax.random.split(key)
         actor_key, critic_key = jax.random.split(params_key)
         params = {"actor": self.actor.init(actor_key), "critics": self.critics.init(critic_key)}
-        return TD3State(
-            params=params,
-            optimizer={name: self.descents[name].init(x) for name, x in params.items()},
-            key=jax.random.key_data(learning_key),
-            n=jnp.zeros((), jnp.int32),
-            observations=self.normalizer.init(),
-            targets=jax.tree.map(jnp.copy, params),
-        )
+        optimizer = {name: self.descents[name].init(x) for name, x in params.items()}
+        return TargetState.first(self, learning_key, params, optimizer, targets=params)
 
-    def policy(self, state: TD3State) -> Policy:
+    def policy(self, state: TargetState) -> Policy:
         """Gives the actor's parameters, the noise of the slots, and whether the actor acts yet."""
         params = {
             "actor": state.params["actor"],
@@ -236,15 +205,7 @@ class TD3Instance(StepsInstance):
         }
         return Policy(params, self.normalizer.policy_statistics(state.observations))
 
-    def prepare(
-        self, state: TD3State, replay: Replay, unroll: Unroll, total: Total
-    ) -> tuple[TD3State, Replay, Batch]:
-        """Inserts the unroll, and draws the transitions of all gradient steps."""
-        replay, drawn, slot = self.steps.insert_and_draw(state, replay, unroll, total)
-        observations = self.normalizer.seen(state.observations, unroll, total)
-        return state, replay, Batch(drawn, slot, observations)
-
-    def targets(self, state: TD3State) -> NamedNetworks:
+    def targets(self, state: TargetState) -> NamedNetworks:
         """Gives the target networks; see `StepsInstance`."""
         return {
             "target_actor": ("actor", self.actor, state.targets["actor"]),
@@ -252,7 +213,7 @@ class TD3Instance(StepsInstance):
         }
 
     def critic_loss(
-        self, critics: Tree, state: TD3State, steps: Transitions, key: Array, slot: Array
+        self, critics: Tree, state: TargetState, steps: Transitions, key: Array, slot: Array
     ) -> tuple[Array, Metrics]:
         """Half the squared errors to clipped double Q-targets (algorithm 1), [S].
 
@@ -260,7 +221,7 @@ class TD3Instance(StepsInstance):
         """
         statistics, form = state.observations, self.critics.form
         subset_key, noise_key = jax.random.split(key)
-        numbers = self.ratio.share, self.actor.size, self.steps.sequence
+        numbers = self.ratio.share, self.actor.size, self.sequence
         noise = noise_by_slot(noise_key, slot, *numbers)
         last = statistics, steps.last, steps.last_memory("target_actor")
         action = self.smoothed(self.actor.outputs(state.targets["actor"], *last), noise)
@@ -280,7 +241,9 @@ class TD3Instance(StepsInstance):
         noise = jnp.clip(self.config.target_noise * noise, -bound, bound)
         return jnp.clip(jnp.tanh(outputs) + noise, -1.0, 1.0)
 
-    def actor_loss(self, actor: Tree, state: TD3State, steps: Transitions) -> tuple[Array, Metrics]:
+    def actor_loss(
+        self, actor: Tree, state: TargetState, steps: Transitions
+    ) -> tuple[Array, Metrics]:
         """The value of the actor's actions, negative (algorithm 1), [S]."""
         statistics, observation = state.observations, steps.observation
         given = statistics, observation, steps.memory("actor")
@@ -292,8 +255,8 @@ class TD3Instance(StepsInstance):
         return -(values[0] if self.config.critics == 2 else jnp.mean(values, axis=0)), {}
 
     def gradient_step(
-        self, state: TD3State, batch: Batch, step: Array, total: Total
-    ) -> tuple[TD3State, Metrics]:
+        self, state: TargetState, batch: Batch, step: Array, total: Total
+    ) -> tuple[TargetState, Metrics]:
         """Takes a step of Adam for the critics; every `delay` steps for the actor and targets."""
         config, ratio, params = self.config, self.ratio, state.params
         drawn, slot = jax.tree.map(lambda x: x[step], (batch.transitions, batch.slot))
@@ -328,10 +291,3 @@ class TD3Instance(StepsInstance):
         targets = polyak(moved, state.targets, jnp.where(moves, config.target_rate, 0.0))
         learned = state._replace(params=moved, optimizer=optimizer, targets=targets)
         return where(sums["critics"].count > 0, learned, state), metrics
-
-    def finish(
-        self, state: TD3State, replay: Replay, batch: Batch, metrics: Metrics
-    ) -> tuple[TD3State, Replay, Metrics]:
-        """Takes in the statistics of observations, and counts the update."""
-        learned = state._replace(n=state.n + 1, observations=batch.observations)
-        return learned, replay, self.ratio.means(metrics)

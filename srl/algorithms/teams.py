@@ -17,7 +17,7 @@ from srl.algorithms.distributions import any_allowed
 from srl.algorithms.normalization import ObservationNormalizer
 from srl.algorithms.q_network import EpsilonGreedy, QNetwork, q_network
 from srl.algorithms.value_heads import ValueHead, of_action
-from srl.core.errors import UserError
+from srl.core.errors import UserError, expect_apart
 from srl.core.lazy import jax, jnp
 from srl.core.settings import AtLeastOne, Settings
 from srl.core.spaces import Space, spaces
@@ -47,11 +47,8 @@ def expect_mixable(config: Any) -> None:
     if config.mixer is None:
         return
     for name in ("prior", "hindsight", "mirror"):
-        if getattr(config, name, None):
-            raise UserError(
-                f"{type(config).__name__} with {name} and a mixer: {name} is about the rows of "
-                "single agents, and a team learns from joint ones; leave out one of the two"
-            )
+        why = f"{name} is about the rows of single agents, and a team learns from joint ones"
+        expect_apart(config, f"{name} and a mixer", why, getattr(config, name, None))
     if getattr(config, "atoms", 1) > 1:
         raise UserError(
             f"{type(config).__name__} with atoms={config.atoms} and a mixer: values of agents are "
@@ -214,12 +211,8 @@ class TeamNetwork:
     ) -> Array:
         """Gives the outputs of the agents' network, [L, B, A, outputs]; see `QNetwork.outputs`.
 
-        Args:
-            params: Of agents and mixer.
-            statistics: Of observations.
-            observation: [L, B, ...]; without memory, any leading axes.
-            memory: [B, A, ...], before the first row.
-            ended: Not used: memory of an agent starts anew where its own rows end.
+        The memory before the first row is [B, A, ...]; that of an agent starts anew where its own
+        rows end, whatever `ended` says.
         """
         if not self.network.memory:
             return self.agent.outputs(params["agents"], statistics, observation.agents)
@@ -253,12 +246,7 @@ class TeamNetwork:
     ) -> Array:
         """Gives the value of the team's actions, [..., 1]; see `QNetwork.joint`.
 
-        Args:
-            params: Of agents and mixer.
-            statistics: Of observations.
-            observation: [...].
-            outputs: [..., A, outputs].
-            action: int32 [..., A].
+        Outputs are [..., A, outputs], actions int32 [..., A].
         """
         values = of_action(self.head.parts(outputs), action)[..., 0]
         counts = observation.present & any_allowed(observation.agents)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,58 +34,14 @@ class Sample(NamedTuple):
     ready: Array  # bool [gradient_steps, S]; False where a lost replay is not yet filled again
     prior: Array  # bool [gradient_steps, S]; True for windows of prior data
 
-
-class Sampling(ABC):
-    """Base of the ways to remember unrolls and to draw windows of rows from them."""
-
-    @abstractmethod
-    def empty(self, unroll: Unroll) -> Any:
-        """Gives a replay of nothing, for unrolls like this one."""
-
-    @abstractmethod
-    def insert(
-        self, replay: Any, unroll: Unroll, n: Array, priority: Priority | None = None
-    ) -> Any:
-        """Gives the replay with the unroll of update n; to insert it twice changes nothing."""
-
-    @abstractmethod
-    def update_priorities(self, replay: Any, sample: Sample, priority: Array, due: Array) -> Any:
-        """Gives the replay with the priorities of the last gradient step on each window.
-
-        Args:
-            replay: From `insert`.
-            sample: From `sample`.
-            priority: float32 [gradient_steps, S], the new ones.
-            due: bool [gradient_steps], the gradient steps that were taken.
-        """
-
-    @abstractmethod
-    def sample(self, key: Array, replay: Any, n: Array, slot: Array, total: Any) -> Sample:
-        """Draws the windows of all gradient steps of update n.
-
-        Args:
-            key: Of the run's learning.
-            replay: With the unroll of update n in it.
-            n: int32 [].
-            slot: int32 [B], which of the run's slots each column is.
-            total: Adds sums to those of the slots that are elsewhere.
-        """
-
-    def sample_transitions(
-        self, state: Any, replay: Any, slot: Array, total: Any, discount: float
-    ) -> tuple[Transitions, Sample]:
-        """Draws the transitions of all gradient steps, [gradient_steps, S, ...]; see `sample`.
-
-        Those of slots that are not ready are not valid.
-        """
-        key = jax.random.wrap_key_data(state.key)
-        sample = self.sample(key, replay, state.n, slot, total)
-        steps = transitions(sample.rows, discount)
-        return steps._replace(valid=steps.valid & sample.ready), sample
+    def transitions(self, discount: float) -> Transitions:
+        """Gives the transitions of all gradient steps, valid of slots that are ready alone."""
+        steps = transitions(self.rows, discount)
+        return steps._replace(valid=steps.valid & self.ready)
 
 
 @dataclass(frozen=True)
-class UniformReplay(Sampling):
+class UniformReplay:
     """A replay of unrolls, from which windows of rows are drawn, each within an unroll.
 
     With a stride of 1, windows begin at every row, so that each step is learned from equally often.
@@ -129,7 +84,15 @@ class UniformReplay(Sampling):
         return insert(replay, unroll, n, self.stack)
 
     def sample(self, key: Array, replay: Any, n: Array, slot: Array, total: Any) -> Sample:
-        """Draws the windows of all gradient steps of update n; see `Sampling`."""
+        """Draws the windows of all gradient steps of update n.
+
+        Args:
+            key: Of the run's learning.
+            replay: With the unroll of update n in it.
+            n: int32 [].
+            slot: int32 [B], which of the run's slots each column is.
+            total: Adds sums to those of the slots that are elsewhere.
+        """
         del total
         ratio = self.ratio
         steps = ratio.gradient_steps, ratio.share, self.windows

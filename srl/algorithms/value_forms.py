@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,57 +20,33 @@ from srl.core.lazy import jax, jnp
 from srl.core.types import Array, Metrics
 
 
-class ValueForm(Protocol):
-    """The meaning of the outputs that stand for one value."""
+class Mean:
+    """The mean of returns: one output stands for a value."""
 
-    @property
-    def size(self) -> int:
-        """The number of outputs."""
-        ...
+    size = 1
+    """The number of outputs that stand for one value."""
 
     def value(self, outputs: Array) -> Array:
         """Gives values, [...], of outputs [..., size]."""
-        ...
-
-    def target(self, reward: Array, discount: Array, last: Array) -> Array:
-        """Gives targets: reward [S] and discount [S] times the value of `last` [S, size]."""
-        ...
-
-    def loss(self, outputs: Array, target: Array) -> tuple[Array, Array]:
-        """Gives the errors of outputs [..., size] to targets, and their losses, [...] each."""
-        ...
-
-    def metrics(self, reward: Array, discount: Array, last: Array) -> Metrics:
-        """Gives metrics of targets, [S] each; see `target`."""
-        ...
-
-
-class Mean:
-    """The mean of returns."""
-
-    size = 1
-
-    def value(self, outputs: Array) -> Array:
-        """Gives the output itself."""
         return outputs[..., 0]
 
     def target(self, reward: Array, discount: Array, last: Array) -> Array:
-        """Gives targets, [S]."""
+        """Gives targets: reward [S] and discount [S] times the value of `last` [S, size]."""
         return reward + discount * last[..., 0]
 
     def loss(self, outputs: Array, target: Array) -> tuple[Array, Array]:
-        """Gives the errors and half their squares."""
+        """Gives errors of outputs [..., size] to targets, and half their squares, [...] each."""
         error = target - outputs[..., 0]
         return error, 0.5 * jnp.square(error)
 
     def metrics(self, reward: Array, discount: Array, last: Array) -> Metrics:
-        """Gives nothing."""
+        """Gives metrics of targets, [S] each: none; for the arguments see `target`."""
         return {}
 
 
 @dataclass(frozen=True)
 class Atoms:
-    """A distribution of returns, by the logits of atoms."""
+    """A distribution of returns, by the logits of atoms, with the functions of `Mean`."""
 
     size: int
     range: tuple[float, float]
@@ -142,6 +118,8 @@ class HLGauss(Atoms):
         return self.beyond(reward + discount * self.value(last))
 
 
+ValueForm = Mean | Atoms
+"""The meaning of the outputs that stand for one value."""
 _DEVIATION = 0.75
 _CLIPPED, _MUCH = "clipped_targets", 0.05
 

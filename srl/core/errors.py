@@ -61,6 +61,13 @@ def expect(good: object, name: str, given: object, expected: str) -> None:
         raise UserError(f"{name} is {given!r}; expected {expected}")
 
 
+def expect_apart(settings: object, pair: str, why: str, both: object) -> None:
+    """Raises UserError if `both` of a pair of settings are given that do not go together."""
+    if both:
+        name = type(settings).__name__
+        raise UserError(f"{name} with {pair}: {why}; leave out one of the two")
+
+
 def expect_number(
     name: str, given: object, least: float, most: float = math.inf, *, or_none: bool = False
 ) -> None:

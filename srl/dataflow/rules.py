@@ -1,7 +1,7 @@
 """Rules about the edges that a plan cuts: they decide if a partition of the nodes can run.
 
-A rule looks at cut edges and where their ends are, and at the table's properties of nodes; none
-lists partitions. Each gives its reason.
+A rule looks at cut edges and at the fragments of their ends; none lists partitions. Each gives its
+reason.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from srl.core.errors import PlanError
 from srl.dataflow.graph import Edge, Graph
-from srl.dataflow.nodes import TABLE
 from srl.dataflow.plan import Plan
 
 
@@ -31,27 +30,15 @@ def _ends(plan: Plan, edge: Edge) -> tuple[str, str]:
     return plan.home(edge.source), plan.home(edge.target)
 
 
-def _gathering(graph: Graph) -> Edge:
-    """An edge by which unrolls are gathered; all of them join the same two nodes."""
-    return next(edge for edge in graph.edges if edge.kind == "gather")
-
-
-def _pinned(graph: Graph, by: str) -> str:
-    """The node that is pinned by the environments or by the parameters."""
-    return next(node for node in graph.nodes if TABLE[node].pinned_by == by)
-
-
 def _collectors_see_equal_unrolls(graph: Graph, plan: Plan) -> None:
     """A worker that collects the steps of another one knows an unroll by its length alone."""
-    caller = plan.home(_pinned(graph, "environments"))
-    collect = _gathering(graph).source
-    collector = plan.home(collect)
+    caller, collector = plan.home("step"), plan.home("collect")
     if collector != caller and len({unrolled.length for unrolled in graph.unrolls}) > 1:
         lengths = ", ".join(str(unrolled.length) for unrolled in graph.unrolls)
         raise PlanError(
             f"{collector} collects what {caller} steps, and the loop's unrolls differ "
             f"(of {lengths} steps): a worker that is started again would not know which one it is "
-            f"in; put {collect} into {caller}"
+            f"in; put collect into {caller}"
         )
 
 
@@ -71,9 +58,9 @@ def _calls_come_back(graph: Graph, plan: Plan) -> None:
 
 def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
     """A fragment that waits for replies within a step has no gradient to compute meanwhile."""
-    caller = plan.home(_pinned(graph, "environments"))
+    caller = plan.home("step")
     for edge in _cut(graph, plan, "call", "carry"):
-        if plan.home(_gathering(graph).target) == caller:
+        if plan.home("learn") == caller:
             answering = next(end for end in _ends(plan, edge) if end != caller)
             nodes = " and ".join(plan.nodes_in(answering, graph.nodes))
             raise PlanError(
@@ -84,7 +71,7 @@ def _a_caller_does_not_learn(graph: Graph, plan: Plan) -> None:
 
 def _one_learner_in_one_process(graph: Graph, plan: Plan) -> None:
     """One learner of a process uses all its devices."""
-    learner = plan.home(_pinned(graph, "parameters"))
+    learner = plan.home("learn")
     replicas = plan.fragments[learner].replicas
     if replicas > 1 and plan.one_process:
         raise PlanError(
@@ -105,7 +92,7 @@ def _one_process_answers_no_calls(graph: Graph, plan: Plan) -> None:
 
 def _compiled_fragments_make_no_remote_calls(graph: Graph, plan: Plan) -> None:
     """A compiled fragment takes whole unrolls, and so has all nodes of their steps."""
-    caller = plan.home(_pinned(graph, "environments"))
+    caller = plan.home("step")
     away = [edge for edge in _cut(graph, plan, "call", "carry") if plan.home(edge.source) == caller]
     for name, fragment in plan.fragments.items():
         if fragment.compiled and name != caller:

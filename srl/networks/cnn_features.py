@@ -68,7 +68,9 @@ class Convolution(nn.Module):
         kernel = self.param("kernel", orthogonal(HIDDEN_SCALE), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.filters,))
         if traced_for_gpu() and gpu_choice("convolutions") == "xla":
-            return _convolved(x, kernel, self.stride) + bias
+            steps, axes = (self.stride, self.stride), ("NHWC", "HWIO", "NHWC")
+            own = jax.lax.conv_general_dilated(x, kernel, steps, "VALID", dimension_numbers=axes)
+            return own + bias
 
         window, step = self.kernel // side, self.stride // side
         x, kernel = _squares(x, side), _squares(jnp.moveaxis(kernel, -1, 0), side)
@@ -79,13 +81,6 @@ class Convolution(nn.Module):
             for left in range(window)
         ]
         return jnp.concatenate(pieces, axis=-1) @ kernel.reshape(self.filters, -1).T + bias
-
-
-def _convolved(x: Array, kernel: Array, stride: int) -> Array:
-    """XLA's convolution of [rows, height, width, channels] by [side, side, channels, filters]."""
-    return jax.lax.conv_general_dilated(
-        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
 
 
 def traced_for_gpu() -> bool:

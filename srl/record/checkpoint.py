@@ -43,7 +43,6 @@ class Damaged(RunError):
     def __init__(
         self, version: int | str, what: str, hint: str, *, replay_only: bool = False
     ) -> None:
-        """Takes the version, what is damaged, what to do, and whether that is its replay alone."""
         super().__init__(f"{what}; {hint}")
         self.version, self.what, self.replay_only = version, what, replay_only
 

@@ -86,7 +86,7 @@ def test_each_step_begins_one_transition_of_sequences(algorithm, steps, burn_in,
     unroll = episodes(steps)
     rows = jax.tree.map(lambda x: x[0], all_windows(instance, unroll))
     drawn = Windows(rows, np.ones(rows.begin.shape, bool))
-    assert_transitions_of_each_step(unroll, instance.steps.transitions_of(drawn, {}, {}), n_step)
+    assert_transitions_of_each_step(unroll, instance.of_windows(drawn, {}, {}), n_step)
     assert instance.ratio.sequence * instance.replay.windows == pytest.approx(steps)
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from srl.algorithms import PPO, Instance
 from srl.config.experiment import load_experiment
 from srl.core.errors import UserError
 
@@ -70,15 +69,6 @@ def test_an_algorithm_that_is_not_complete_is_refused_when_it_is_loaded(tmp_path
             continue
         with pytest.raises(UserError, match=told):
             load_experiment(str(path), words)
-
-
-def test_an_instance_that_is_not_complete_is_refused_when_it_is_made():
-    class Mine(Instance):
-        def init(self, key):
-            return key
-
-    with pytest.raises(UserError, match="Mine has no actor, gradient_step, policy: write them"):
-        Mine(PPO(), None)
 
 
 def test_a_class_that_changes_no_setting_needs_no_decorator(tmp_path):

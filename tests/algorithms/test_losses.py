@@ -13,11 +13,12 @@ import pytest
 from drawn_unrolls import DISCOUNT, SLOTS, STEPS, N, transitions_of, unroll_of
 from gymnasium import spaces
 
-from srl.algorithms import APPO, IMPALA, PPO, SAC, TD3, DiscreteSAC, discrete_sac, sac, td3
+from srl.algorithms import APPO, IMPALA, PPO, SAC, TD3, DiscreteSAC
 from srl.algorithms.bounded_actor import noise_by_slot
 from srl.algorithms.critics import step_key
 from srl.algorithms.gradient_descent import gradient_sums, vector
 from srl.algorithms.ppo import Samples
+from srl.algorithms.sequences import Batch
 from srl.core.types import Specs
 from srl.networks import MLP
 
@@ -249,18 +250,12 @@ def learned(instance, state, steps):
     """The sums of each network's gradient and metrics, in the first gradient step."""
     slot = np.arange(N, dtype=np.int32)
     parts = {"transitions": steps, "slot": slot, "observations": {}}
-    kind = BATCHES[type(instance)]
-    batch = kind(**{name: jax.tree.map(lambda x: x[None], parts[name]) for name in kind._fields})
+    batch = Batch(**jax.tree.map(lambda x: x[None], parts))
 
     def found(state, batch):
         return summed(instance, state.params, state, batch)
 
     return jax.jit(found)(state, batch)
-
-
-BATCHES = {
-    SAC().instance: sac.Batch, TD3().instance: td3.Batch, DiscreteSAC().instance: discrete_sac.Batch
-}  # fmt: skip
 
 
 def joined(values):

@@ -13,7 +13,6 @@ from srl.algorithms import PPO
 from srl.algorithms.bounded_actor import UniformUntil
 from srl.algorithms.distributions import Gaussian, GaussianActions
 from srl.algorithms.normalization import ObservationNormalizer
-from srl.algorithms.reppo import divergence
 from srl.algorithms.returns import valid_rows
 from srl.algorithms.sac import SquashedGaussian
 from srl.algorithms.td3 import NoisyAction
@@ -54,12 +53,9 @@ def test_numbers_that_a_task_does_not_have_are_0_and_have_no_part_in_probabiliti
         assert (whole.mode()[:, USED:] == 0).all()
 
 
-def test_noise_and_divergences_leave_out_the_numbers_that_a_task_does_not_have():
+def test_noise_leaves_out_the_numbers_that_a_task_does_not_have():
     noisy = NoisyAction(np.where(MASK, MEAN, 0), np.ones(ROWS), MASK)
     assert (noisy.sample(KEYS)[:, USED:] == 0).all()
-    other = MEAN + 1, LOG_STD / 2
-    own = divergence(*(x[:, :USED] for x in (MEAN, LOG_STD, *other)))
-    np.testing.assert_allclose(divergence(MEAN, LOG_STD, *other, MASK), own, rtol=1e-6)
 
 
 def test_outputs_for_numbers_that_a_task_does_not_have_get_no_gradient():

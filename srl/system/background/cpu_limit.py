@@ -34,7 +34,6 @@ class CpuLimit:
     """
 
     def __init__(self, share: float, cores: float) -> None:
-        """Takes a share, above 0, of the time of all `cores`, and begins to count."""
         self._rate = share * cores
         self._now, self._busy, self._debt = time.monotonic(), 0.0, 0.0
         self._programs = _program_seconds()  # until now
