@@ -48,7 +48,8 @@ def test_an_exception_is_shown_with_the_environments_own_frames(tmp_path):
 
 
 def test_the_traceback_of_an_actors_exception_that_comes_again_is_shown_once(tmp_path):
-    done, log = run(tmp_path, "failing_envs:Raises", "--plan", "inline")
+    one = ("--plan", "inline", "--plan.actors.replicas", "1")
+    done, log = run(tmp_path, "failing_envs:Raises", *one)
     shown = assert_shown(done, log.with_name("actors-0.log"), "Raises")
     assert "(restart 2 of 2 in a row)" in shown
     assert str(log.with_name("actors-0.log")) in shown
