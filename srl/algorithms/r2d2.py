@@ -18,10 +18,7 @@ from math import ceil
 from typing import Annotated, Any, NamedTuple
 
 from srl.algorithms.algorithm import Rewards, Total
-from srl.algorithms.gradient_descent import (
-    annealed_rate,
-    gradient_sums,
-)
+from srl.algorithms.gradient_descent import annealed_rate, gradient_sums
 from srl.algorithms.normalization import Statistics
 from srl.algorithms.off_policy import OffPolicy, Sampling, TargetState, replay_for
 from srl.algorithms.q_learning import QLearning
