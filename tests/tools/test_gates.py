@@ -236,6 +236,7 @@ def row(gate, mean, **changed):
         "commits": ["abc"],
         "date": "2026-11-27T12:00:00",
         "machine": {},
+        "settings": {},
         **changed,
     }
 
@@ -329,7 +330,6 @@ OLD_ROWS = {
     "threshold": row(EASY, 9.0, threshold=0.5),
     "settings": row(EASY, 9.0, settings={"num_envs": 9}),
     "no such gate": row(Gate("ppo-gone", EASY.command, 1, "none"), 9.0),
-    "older code": {key: value for key, value in row(EASY, 9.0).items() if key != "commits"},
 }
 
 

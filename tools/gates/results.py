@@ -16,7 +16,7 @@ from srl.core.console.number_text import number_text
 from srl.core.errors import UserError
 from srl.record.files import expect_place, parse_json, write_output
 from tools.gates import table as gates_table
-from tools.gates.runs import UNKNOWN, GateRun, code_version, settings_of
+from tools.gates.runs import GateRun, code_version, settings_of
 from tools.gates.table import Gate
 
 _HEADER = """# Returns of the algorithms
@@ -33,9 +33,8 @@ gate is passed if the means of two returns over its seeds reach their thresholds
 
 *Code* is the last commit that changed `srl/` or `csrc/`; a + stands for changes that were not
 committed. Rows by other code than the newest row's are marked. A row is **out of date**, and does
-not count as passed, if its gate or a default setting has changed since. Rows by *older code* have
-no record of it, and were measured on seeds on which some settings were chosen: their figures are
-optimistic ([other seeds](../developing/gates.md#other-seeds)).
+not count as passed, if its gate or a default setting has changed since. More:
+[gates](../developing/gates.md).
 
 """
 _RESAMPLES = 10_000
@@ -120,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
     """A row with its verdict by the table of gates and the defaults as they are now."""
-    changed, end, lasting = _changed(row), row["mean"], row.get("lasting")
+    changed, end, lasting = _changed(row), row["mean"], row["lasting"]
     reached = None not in (end, lasting) and (
         end >= row["threshold"] and lasting >= row["lasting_threshold"]
     )
@@ -133,10 +132,9 @@ def _changed(row: dict[str, Any]) -> list[str]:
     if gate is None:
         return ["no such gate"]
     parts = {
-        "older code": "commits" not in row,
         "command": row["command"] != f"srl run {gate.command}",
         "threshold": any(row.get(key, value) != value for key, value in _required_by(gate).items()),
-        "settings": _differ(row.get("settings", {}), _settings(gate.command)),
+        "settings": _differ(row["settings"], _settings(gate.command)),
     }
     return [name for name, differs in parts.items() if differs]
 
@@ -205,12 +203,12 @@ class Results:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The table, the machines, each row's command, and the gates without a row."""
-    newest = max(rows, key=lambda row: row.get("date", ""), default={}).get("commits")
+    newest = max(rows, key=lambda row: row["date"], default={"commits": []})["commits"]
     lines = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
     lines += [_line(_cells(row, newest)) for row in rows]
     machines: dict[str, list[str]] = {}
     for row in rows:
-        if machine := row.get("machine"):
+        if machine := row["machine"]:  # empty where the record of a run's origin was lost
             machines.setdefault(_machine(machine), []).append(row["name"])
     measured = [f"Measured on {text}: {', '.join(names)}." for text, names in machines.items()]
     commands = [f"    {row['command']}  # {row['name']}" for row in rows]
@@ -233,20 +231,20 @@ def _line(cells: Iterable[Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def _cells(row: dict[str, Any], newest: list[str] | None) -> tuple[Any, ...]:
+def _cells(row: dict[str, Any], newest: list[str]) -> tuple[Any, ...]:
     return (
         row["name"],
         f"{row['env_steps']:,}",
         _seeds(row["seeds"]),
-        "evaluated" if row.get("evaluated") else "in training",
+        "evaluated" if row["evaluated"] else "in training",
         number_text(row["mean"]),
         f"{number_text(row['iqm'])} ({number_text(row['low'])} to {number_text(row['high'])})",
         number_text(row["threshold"]),
-        number_text(row.get("lasting")),
-        number_text(row.get("lasting_threshold")),
+        number_text(row["lasting"]),
+        number_text(row["lasting_threshold"]),
         row["published"],
         f"{row['seconds'] / 60:.1f}",
-        ", ".join(row.get("commits", [UNKNOWN])),
+        ", ".join(row["commits"]),
         _verdict(row, newest),
     )
 
@@ -256,7 +254,7 @@ def _seeds(seeds: list[int]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if together else ", ".join(map(str, seeds))
 
 
-def _verdict(row: dict[str, Any], newest: list[str] | None) -> str:
+def _verdict(row: dict[str, Any], newest: list[str]) -> str:
     if row["changed"]:
         return f"**out of date**: {', '.join(row['changed'])}"
     verdict = "passed" if row["passed"] else "**below threshold**"
