@@ -20,7 +20,7 @@ from srl.algorithms.minibatches import (
     fitting_minibatches,
 )
 from srl.algorithms.normalization import Statistics
-from srl.algorithms.q_network import QNetwork, epsilon
+from srl.algorithms.q_network import QNetwork, epsilon, exploring_policy
 from srl.algorithms.returns import generalized_advantages, valid_rows, zero_unless
 from srl.algorithms.teams import Mixer, TeamNetwork, expect_mixable, value_network
 from srl.algorithms.value_heads import ValueHead
@@ -156,10 +156,7 @@ class PQNInstance(Instance):
 
     def policy(self, state: PQNState) -> Policy:
         """Gives the network's parameters, epsilon, and the statistics of observations."""
-        share = epsilon(self.config, state.n, self.updates, self.slots)
-        return Policy(
-            {"network": self.actor.acting(state.params), "epsilon": share}, state.observations
-        )
+        return exploring_policy(self, state)
 
     def prepare(
         self, state: PQNState, replay: Tree, unroll: Unroll, total: Total

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 from srl.algorithms.algorithm import Instance, Total
 from srl.algorithms.gradient_descent import Descent, clipped, polyak, where
 from srl.algorithms.off_policy import Sampling, TargetState
-from srl.algorithms.q_network import epsilon
+from srl.algorithms.q_network import epsilon, exploring_policy
 from srl.algorithms.replay_ratio import ReplayRatio, zeros_unless
 from srl.core.lazy import jax, jnp, optax
 from srl.core.types import Array, Metrics, Policy, Unroll
@@ -28,14 +27,14 @@ class QLearning(Instance):
         _ = self.actor
 
     @cached_property
-    @abstractmethod
     def ratio(self) -> ReplayRatio:
-        """The gradient steps of each update."""
+        """The gradient steps of each update; each algorithm gives them."""
+        raise NotImplementedError
 
     @cached_property
-    @abstractmethod
     def replay(self) -> Sampling:
-        """The replay."""
+        """The replay; each algorithm gives it."""
+        raise NotImplementedError
 
     @property
     def adam(self) -> Descent:
@@ -57,10 +56,7 @@ class QLearning(Instance):
 
     def policy(self, state: TargetState) -> Policy:
         """Gives the network's parameters, epsilon, and the statistics of observations."""
-        actor: Any = self.actor
-        share = epsilon(self.config, state.n, self.updates, self.slots)
-        params = {"network": actor.acting(state.params), "epsilon": share}
-        return Policy(params, state.observations)
+        return exploring_policy(self, state)
 
     def empty_replay(self, unroll: Unroll) -> Any:
         """Gives a replay of nothing for the slots of this unroll."""

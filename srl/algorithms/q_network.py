@@ -37,6 +37,19 @@ def epsilon(config: Any, n: Array, updates: int | Array | None, slots: int) -> A
     return share ** (1 + config.epsilon_spread * jnp.linspace(0.0, 1.0, slots))
 
 
+def exploring_policy(instance: Any, state: Any) -> Policy:
+    """Gives the policy that `QNetwork.distribution` takes.
+
+    Args:
+        instance: Of an algorithm with the settings that `epsilon` takes, and a `QNetwork` or a
+            `TeamNetwork` as its `actor`.
+        state: With the parameters, the statistics of observations, and the count of updates.
+    """
+    share = epsilon(instance.config, state.n, instance.updates, instance.slots)
+    params = {"network": instance.actor.acting(state.params), "epsilon": share}
+    return Policy(params, state.observations)
+
+
 @dataclass(frozen=True)
 class EpsilonGreedy(Distribution):
     """The best action, or with probability epsilon any allowed one."""

@@ -28,14 +28,21 @@ class SlurmArray:
     look_seconds = 2.0
 
     def __init__(self, folder: Path, parallel: int, options: Any) -> None:
-        """Finds the elements of an earlier command; raises UserError if Slurm does not answer."""
+        """Finds the elements of an earlier command, and releases those that it has left held.
+
+        Raises:
+            UserError: If Slurm does not answer.
+        """
         self._folder, self._parallel, self._options = folder / "slurm", parallel, options
         self._names = names_file(folder, "slurm")
         self._elements = read_names(self._names, "sweep")
         self._runs: dict[str, ManagedRun] = {}
         self._memory = RunMemory()
-        self._held = set[str]()  # by a command that was killed before it released them
         self._states = self._listed() if self._elements else {}
+        # An earlier command may have been killed before it released them.
+        held = {name for name, state in self._states.items() if state == "PENDING JobHeldUser"}
+        for job in {name.partition("_")[0] for name in held}:
+            slurm.release(job, options)
 
     @property
     def waiting(self) -> bool:
@@ -46,8 +53,6 @@ class SlurmArray:
         """Implements `Trainer.begin`; one array for all that Slurm does not have."""
         for run in runs:
             self._runs[run.path.name] = run
-        for job in self._held:
-            slurm.release(job, self._options)
         new = [run for run in runs if self._elements.get(run.path.name) not in self._states]
         if not new:
             return
@@ -70,7 +75,7 @@ class SlurmArray:
 
     def trains(self, run: ManagedRun) -> bool:
         """Implements `Trainer.trains`."""
-        return self._states.get(self._elements.get(run.path.name, "")) == "RUNNING"
+        return self._states.get(self._elements.get(run.path.name, ""), "").startswith("RUNNING")
 
     def ended(self) -> list[ManagedRun]:
         """Implements `Trainer.ended`."""
@@ -103,12 +108,10 @@ class SlurmArray:
         return self._folder / f"{job}-{place}.log"
 
     def _listed(self) -> dict[str, str]:
-        """The states of the elements that wait or run, by their names; notes held jobs."""
+        """The states of the elements that wait or run, with Slurm's reasons, by their names."""
         jobs = sorted({element.partition("_")[0] for element in self._elements.values()})
-        lines = slurm.listed(dict(zip(jobs, jobs, strict=True)), "%F_%K|%T|%r", "--array")
-        found = [line.split("|") for line in lines]
-        self._held = {name.partition("_")[0] for name, _, why in found if why == "JobHeldUser"}
-        return {name: state for name, state, _ in found}
+        lines = slurm.listed(dict(zip(jobs, jobs, strict=True)), "%F_%K|%T %r", "--array")
+        return dict(line.split("|") for line in lines)
 
     def _sbatch(self, runs: Sequence[ManagedRun]) -> list[str]:
         room = room_of(self._options, slurm.command)
